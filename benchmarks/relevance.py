@@ -46,7 +46,7 @@ from llama_index.core.schema import QueryBundle
 from retrieval import Bench
 
 from llama_index_contextual import retrievers
-from llama_index_contextual.retrievers.relevance import LEAST, Evidence, relevance
+from llama_index_contextual.retrievers.relevance import MIN_RELEVANCE, Evidence, relevance
 from llama_index_contextual.retrievers.vector import E5, MINILM
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ STRANGERS: Final = 60  # questions of each other set
 TAKEN_OUT: Final = 150  # questions of a set whose notes are deleted
 MOST_OF_A_GROUP: Final = 8  # questions with the same documents
 LARGE: Final = 1_000_000  # characters of a document that is not taken out
-CUTS: Final = (0.02, LEAST, 0.1, 0.2)
+CUTS: Final = (0.02, MIN_RELEVANCE, 0.1, 0.2)
 BINS: Final = 10
 SETS: Final[dict[str, dict[str, Callable[[], DataSet]]]] = {
     "local": {

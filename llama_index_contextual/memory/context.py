@@ -21,7 +21,7 @@ from llama_index_contextual.memory.digest import MemoryDigest, MemoryEntry, on_o
 from llama_index_contextual.memory.settings import MemorySettings
 from llama_index_contextual.memory.snippets import with_snippets
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
-from llama_index_contextual.retrievers.asking import Question, keyword_retriever_of
+from llama_index_contextual.retrievers.asking import Question, keyword_member_of
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.query import days_filter
 from llama_index_contextual.retrievers.query_dates import lexicon_of
@@ -148,8 +148,8 @@ class MemoryContext:
         if not isinstance(retriever, ContextualFusionRetriever):
             retriever = ContextualFusionRetriever([retriever])
         self._fusion = retriever
-        named_keywords = keyword_retriever_of(retriever.members)
-        self._keywords = named_keywords[1] if named_keywords else None
+        keywords = keyword_member_of(retriever.members)
+        self._keywords = keywords.retriever if keywords else None
         self._can_filter = all(hasattr(part, "with_filters") for part in retriever.retrievers)
 
     def get(

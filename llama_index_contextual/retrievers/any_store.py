@@ -33,8 +33,8 @@ from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
 from llama_index_contextual.retrievers.filters import (
     REF_DOC_ALIASES,
     ItemFilter,
-    admits,
     condition_of,
+    metadata_match,
 )
 from llama_index_contextual.utils.errors import (
     ContextualWarning,
@@ -135,19 +135,19 @@ class AnyStore:
         """
         return [self._search(query) for query in queries]
 
-    def pools(self, queries: Sequence[VectorStoreQuery], least: int) -> list[Pool]:
+    def pools(self, queries: Sequence[VectorStoreQuery], min_matching: int) -> list[Pool]:
         """Return for each query the best hits that match its filters, and the best of all.
 
-        The store is queried again if fewer than ``least`` of its best hits match.
+        The store is queried again if fewer than ``min_matching`` of its best hits match.
         """
-        return [self._pool(query, least) for query in queries]
+        return [self._pool(query, min_matching) for query in queries]
 
-    def _pool(self, query: VectorStoreQuery, least: int) -> Pool:
+    def _pool(self, query: VectorStoreQuery, min_matching: int) -> Pool:
         unfiltered = self._search(replace(query, filters=None))
         if query.filters is None:
             return Pool(unfiltered, unfiltered)
         matching = [hit for hit in unfiltered if hit.node and node_matches(query.filters, hit.node)]
-        if len(matching) < least and len(unfiltered) == query.similarity_top_k:
+        if len(matching) < min_matching and len(unfiltered) == query.similarity_top_k:
             matching = self._search(query)
         return Pool(matching, unfiltered)
 
@@ -345,7 +345,7 @@ def node_matches(
     checked: Sequence[MetadataFilter] = (),
 ) -> bool:
     """Return whether a node matches filters, some of which the store has already checked."""
-    return admits(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, checked)
+    return metadata_match(filters, {REF_DOC_ID: node.ref_doc_id, **node.metadata}, checked)
 
 
 def is_chroma(store: object) -> TypeGuard[ChromaVectorStore]:

@@ -69,19 +69,19 @@ class ArrayIndex:
         parts: The large part, and the small part if there is one.
     """
 
-    made_of: ClassVar[type[RowArrays]]
+    arrays_type: ClassVar[type[RowArrays]]
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         self.parts = tuple(parts)
         ids = [arrays.ids for arrays, _ in parts]
-        self.every: Ints = np.concatenate([np.empty(0, np.int64), *ids])
+        self.all_rows: Ints = np.concatenate([np.empty(0, np.int64), *ids])
         """The number of each row, part by part, including deleted rows."""
         self.live: Bools = np.concatenate([np.empty(0, np.bool_), *(live for _, live in parts)])
         """Whether each of these rows is live."""
         live_places = np.flatnonzero(self.live)
-        order = np.argsort(self.every[live_places], kind="stable")
+        order = np.argsort(self.all_rows[live_places], kind="stable")
         self._places = live_places[order]
-        self.rows: Ints = self.every[self._places]
+        self.rows: Ints = self.all_rows[self._places]
         """The numbers of all live rows, ascending."""
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -91,8 +91,8 @@ class ArrayIndex:
         return len(self.rows)
 
     def find(self, rows: Rows) -> tuple[Ints, Ints]:
-        """Return the positions of live rows in :attr:`every`, and their positions in ``rows``."""
-        known, hits = matches(self.rows, np.asarray(rows, np.int64))
+        """Return the positions of the live rows in :attr:`all_rows`, and in ``rows``."""
+        known, hits = find_sorted(self.rows, np.asarray(rows, np.int64))
         return self._places[known], hits
 
     def by_part(self, places: Ints) -> Iterator[tuple[Any, Ints, Ints]]:
@@ -111,14 +111,14 @@ class ArrayIndex:
         Args:
             scores: The scores of the rows.
             top_k: The number of rows, at least 1.
-            places: The position of each row in :attr:`every`.
+            places: The position of each row in :attr:`all_rows`.
         """
         if len(scores) > top_k:
             lowest = kth_largest(scores, top_k)
             is_best = scores >= lowest
             places = places[is_best]
             scores = scores[is_best]
-        rows = self.every[places]
+        rows = self.all_rows[places]
         order = np.lexsort((rows, -scores))
         return rows[order], scores[order]
 
@@ -143,7 +143,7 @@ class ArrayIndex:
     def _merged(self, parts: Sequence[Part]) -> Sequence[Part]:
         """Merge the parts into one without deleted rows."""
         if len(parts) > 1 or not all(live.all() for _, live in parts):
-            return [_all_live(self.made_of.merge(parts))]
+            return [_all_live(self.arrays_type.merge(parts))]
         return parts
 
     # Files
@@ -163,9 +163,9 @@ class ArrayIndex:
         """
         if not columns:
             return self
-        arrays = self.made_of(**columns)
+        arrays = self.arrays_type(**columns)
         for name, column in columns.items():
-            dimensions = 2 if name in self.made_of.matrices else 1
+            dimensions = 2 if name in self.arrays_type.matrices else 1
             require(column.ndim == dimensions and column.dtype.kind in "iuf")
         require(arrays.ids.dtype == np.int64)
         arrays.check()
@@ -277,7 +277,7 @@ def kth_largest(values: Numbers, k: int) -> Any:
     return np.partition(values, -k)[-k]
 
 
-def matches(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:
+def find_sorted(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:
     """Return the positions in ``ascending`` of the values that it contains, and in ``values``."""
     if not len(ascending):
         return np.empty(0, np.int64), np.empty(0, np.int64)

@@ -17,7 +17,7 @@ from llama_index.retrievers.bm25 import BM25Retriever
 from llama_index_contextual.retrievers.base import PoolRetriever
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
-from llama_index_contextual.retrievers.rankings import Ranking, rank_candidates
+from llama_index_contextual.retrievers.rankings import KeywordMember, Ranking, rank_candidates
 from llama_index_contextual.retrievers.sessions import HALF_LIFE_DAYS
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 from llama_index_contextual.utils.errors import (
@@ -161,13 +161,13 @@ def weighted_retrievers(
     return weighted
 
 
-def keyword_retriever_of(
+def keyword_member_of(
     members: Iterable[WeightedRetriever],
-) -> tuple[str, ContextualBM25Retriever] | None:
-    """Return the first keyword retriever of this package, with its name in the fusion."""
+) -> KeywordMember | None:
+    """Return the first keyword retriever of this package, with its name in the fusion, or None."""
     for member in members:
         if isinstance(member.retriever, ContextualBM25Retriever):
-            return member.name, member.retriever
+            return KeywordMember(member.name, member.retriever)
     return None
 
 
@@ -195,33 +195,34 @@ class Request:
 
     Attributes:
         members: The retrievers, with the filters of the query's operators.
-        keywords: The keyword retriever among them, with its name (:func:`keyword_retriever_of`).
+        keywords: The keyword retriever among them, or None.
         text: The query without its operators.
         queries: The text, followed by further queries. All retrievers get the text. Only keyword
             retrievers get the variants of a query, and only other retrievers the sentences of a
             message.
         operators: The operators of the query that are applied.
-        admitted: The ids of the nodes that satisfy the operators. None means all nodes.
+        operator_matches: The ids of the nodes that match the operators. None means all nodes.
         notes: Notes about operators that were ignored.
         size: The largest number of candidates of each retriever.
-        least: The largest number of nodes that will be returned.
+        min_matching: The number of nodes to return. Stores with fewer matching hits are queried
+            again.
         is_message: Whether the further queries are sentences of a message.
-        is_compared: Whether the best of all chunks set the scale of scores, so that filters change
-            no score.
+        needs_unfiltered: Whether the best of all chunks, whatever the filters, set the scale of
+            scores, so that filters change no score.
         is_filtered: Whether any retriever has filters, including those of operators.
     """
 
     members: Sequence[WeightedRetriever]
-    keywords: tuple[str, ContextualBM25Retriever] | None
+    keywords: KeywordMember | None
     text: str
     queries: Sequence[QueryBundle]
     operators: tuple[str, ...]
-    admitted: frozenset[str] | None
+    operator_matches: frozenset[str] | None
     notes: Sequence[str]
     size: int
-    least: int
+    min_matching: int
     is_message: bool
-    is_compared: bool
+    needs_unfiltered: bool
     is_filtered: bool
 
     def queries_for(self, member: WeightedRetriever) -> list[QueryBundle]:
@@ -239,14 +240,14 @@ class Answers:
 
     Attributes:
         rankings: The answer of each retriever to each query.
-        admitted: The ids of the nodes that can be returned. Rankings can contain further nodes,
-            which only set the scale of scores.
+        matching_ids: The ids of the nodes that match all filters and operators. Rankings can
+            contain further nodes, which only set the scale of scores.
         nodes: The nodes that came with the answers.
         notes: A line for each retriever that failed.
     """
 
     rankings: Sequence[Ranking]
-    admitted: frozenset[str]
+    matching_ids: frozenset[str]
     nodes: Mapping[str, BaseNode]
     notes: Sequence[str]
 
@@ -286,8 +287,8 @@ def _pools_of(member: WeightedRetriever, request: Request) -> PoolsOrError:
     try:
         if not isinstance(member.retriever, PoolRetriever):
             return [_foreign_pool(member, member.retriever.retrieve(query)) for query in queries]
-        if request.is_compared:
-            return member.retriever.pools(queries, request.size, request.least)
+        if request.needs_unfiltered:
+            return member.retriever.pools(queries, request.size, request.min_matching)
         candidates = member.retriever.candidates(queries, request.size)
         return [Pool(hits, hits) for hits in candidates]
     except Exception as error:  # noqa: BLE001  the other retrievers answer
@@ -342,42 +343,42 @@ def _collect(request: Request, answers: Mapping[WeightedRetriever, PoolsOrError]
             pools[member] = [_cut(pool, member, request) for pool in answer]
     all_pools = [pool for pools_of_member in pools.values() for pool in pools_of_member]
     hits = [hit for pool in all_pools for hit in pool.matching]
-    compared_ids = {hit.node_id for pool in all_pools for hit in pool.unfiltered}
+    unfiltered_ids = {hit.node_id for pool in all_pools for hit in pool.unfiltered}
 
     rankings = []
     for member, pools_of_member in pools.items():
         for number, pool in enumerate(pools_of_member):
             # Hits that are only in the pool because of a filter must not change the other scores.
-            added = [hit for hit in pool.matching if hit.node_id not in compared_ids]
+            added = [hit for hit in pool.matching if hit.node_id not in unfiltered_ids]
             node_ids, scores = rank_candidates([*pool.unfiltered, *added])
             ranking = Ranking(
                 retriever=member.name,
-                query=number,
+                query_number=number,
                 # The queries share the weight, so variants do not make a retriever more important.
                 weight=member.weight / len(pools_of_member),
                 node_ids=node_ids,
                 scores=scores,
-                compared=len(node_ids) - len(added),
+                unfiltered_count=len(node_ids) - len(added),
                 is_keyword=member.is_keyword,
                 model=getattr(member.retriever, "cosines_of", None),
             )
             rankings.append(ranking)
     return Answers(
         rankings=rankings,
-        admitted=frozenset(hit.node_id for hit in hits),
+        matching_ids=frozenset(hit.node_id for hit in hits),
         nodes={hit.node_id: hit.node for hit in hits if hit.node is not None},
         notes=notes,
     )
 
 
 def _cut(pool: Pool, member: WeightedRetriever, request: Request) -> Pool:
-    """Return the pool cut to the requested size, with only admitted nodes among the matching."""
+    """Return the pool cut to the requested size, without nodes that the operators leave out."""
     if isinstance(member.retriever, _VECTOR_RETRIEVERS):
         pool = Pool(_descending(pool.matching), _descending(pool.unfiltered))
     matching = pool.matching[: request.size]
-    if request.admitted is not None:
-        matching = [hit for hit in matching if hit.node_id in request.admitted]
-    return Pool(matching, pool.unfiltered[: request.size] if request.is_compared else matching)
+    if request.operator_matches is not None:
+        matching = [hit for hit in matching if hit.node_id in request.operator_matches]
+    return Pool(matching, pool.unfiltered[: request.size] if request.needs_unfiltered else matching)
 
 
 def _descending(candidates: list[Candidate]) -> list[Candidate]:
@@ -422,7 +423,7 @@ def _notes_on(answers: Mapping[str, PoolsOrError]) -> list[str]:
     return notes
 
 
-def first_nodes(
+def load_nodes(
     members: Sequence[WeightedRetriever],
     node_ids: Sequence[str],
     known: Mapping[str, BaseNode],

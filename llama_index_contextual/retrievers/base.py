@@ -40,7 +40,7 @@ class PoolRetriever(BaseRetriever):
     Attributes:
         reader: Reads the store.
         similarity_top_k: The largest number of nodes that a query returns.
-        filters: Metadata filters for the returned nodes. None admits all nodes.
+        filters: Metadata filters for the returned nodes. None means all nodes.
         applies_operators: Whether the retriever can apply the filters of query operators.
         keeps_scores: Whether scores are the same with and without filters.
         has_async_query: Whether the store has its own asynchronous query.
@@ -58,14 +58,14 @@ class PoolRetriever(BaseRetriever):
         self,
         queries: Sequence[QueryBundle],
         size: int,
-        least: int,
+        min_matching: int,
     ) -> list[Pool]:
         """Return the best nodes for each query, best first: all, and those that match the filters.
 
         Args:
             queries: The queries.
             size: The largest number of nodes in each list.
-            least: The number of matching nodes that is enough.
+            min_matching: The store is queried again if fewer of its best nodes match the filters.
         """
 
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:

@@ -254,7 +254,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
     # Answers
 
-    def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:  # noqa: ARG002
+    def pools(self, queries: Sequence[QueryBundle], size: int, min_matching: int) -> list[Pool]:  # noqa: ARG002
         """Return the best nodes for each query, including those of :meth:`named`."""
         texts = [query.query_str for query in queries]
         while True:
@@ -275,7 +275,7 @@ class ContextualBM25Retriever(PoolRetriever):
         unfiltered = _with_named(pool.unfiltered, self.named(store, text), top_k)
         if self.filters is None:
             return Pool(unfiltered, unfiltered)
-        rows = store.admitted(self.filters).tolist()
+        rows = store.matching_rows(self.filters).tolist()
         return Pool(_with_named(pool.matching, self.named(store, text, rows), top_k), unfiltered)
 
     def named(
@@ -314,7 +314,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
         def answer(store: KeywordView) -> list[NodeWithScore]:
             if self.filters is not None and not text.strip():
-                ids = store.selected_ids(self.filters)[: self.similarity_top_k]
+                ids = store.matching_ids(self.filters)[: self.similarity_top_k]
                 candidates = [Candidate(node_id, 0.0) for node_id in ids]
             else:
                 candidates = self._pool(store, text, self.similarity_top_k).matching
@@ -333,10 +333,10 @@ class ContextualBM25Retriever(PoolRetriever):
     def __len__(self) -> int:
         return int(self.reader.ask(lambda store: len(store.rows)))
 
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+    def matching_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that match these filters and those of the retriever."""
         all_filters = merge_filters(self.filters, filters)
-        return self.reader.ask(lambda store: store.selected_ids(all_filters))
+        return self.reader.ask(lambda store: store.matching_ids(all_filters))
 
     def term_scores(self, text: str, node_ids: Sequence[str]) -> TermScores:
         """Return the summand of each term of a query in the score of each node."""
@@ -363,10 +363,12 @@ class ContextualBM25Retriever(PoolRetriever):
 
         def find_empty(store: KeywordView) -> list[str]:
             alone = [MetadataFilters(filters=[member]) for member in members]
-            empty = [filters.filters[0] for filters in alone if not len(store.admitted(filters))]
+            empty = [
+                filters.filters[0] for filters in alone if not len(store.matching_rows(filters))
+            ]
             if not empty:
                 return []
-            nodes = store.nodes(store.selected_ids()).values()
+            nodes = store.nodes(store.matching_ids()).values()
             metadata_of_nodes = [node.metadata for node in nodes]
             described = [
                 describe_filter(member) + suggest_names(member, metadata_of_nodes)

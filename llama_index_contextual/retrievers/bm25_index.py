@@ -28,7 +28,7 @@ from llama_index_contextual.retrievers.arrays import (
     Rows,
     ScoredRows,
     are_offsets,
-    matches,
+    find_sorted,
     require,
 )
 from llama_index_contextual.retrievers.terms import Group, groups_of, is_day, language_of
@@ -282,7 +282,7 @@ class QueryTerm:
         group: The term.
         idf: The weight of the term.
         token_places: For each occurrence in a live row, the position of the row in
-            :attr:`Bm25Index.every`.
+            :attr:`Bm25Index.all_rows`.
         positions: The number of terms before each occurrence in its row.
         places: The positions of the rows that contain the term, ascending.
         counts: The number of occurrences in each of these rows.
@@ -301,11 +301,11 @@ class QueryTerm:
 class Bm25Index(ArrayIndex):
     """A BM25 index of rows."""
 
-    made_of = TermArrays
+    arrays_type = TermArrays
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
-        self._remembered: dict[tuple[Group, ...], Sequence[QueryTerm]] = {}
+        self._cached_terms: dict[tuple[Group, ...], Sequence[QueryTerm]] = {}
         self._lengths = np.concatenate([np.empty(0), *(arrays.lengths for arrays, _ in parts)])
         average_length = self._lengths[self.live].sum() / max(len(self), 1) or 1.0
         self._norms = K1 * (1 - B + B * self._lengths / average_length)
@@ -334,31 +334,31 @@ class Bm25Index(ArrayIndex):
             top_k: The number of rows.
             among: If given, the result has a second list with the best of these rows.
         """
-        scores = np.zeros(len(self.every))
-        for term in self.read(groups):  # always in the same order, so that equal texts tie
+        scores = np.zeros(len(self.all_rows))
+        for term in self.query_terms(groups):  # always in the same order, so that equal texts tie
             scores[term.places] += term.scores
         places = np.flatnonzero(scores)
         hits = [self.best(scores[places], top_k, places)]
         if among is not None:
-            places = places[np.isin(self.every[places], among)]
+            places = places[np.isin(self.all_rows[places], among)]
             hits.append(self.best(scores[places], top_k, places))
         return hits
 
     def rows_with_all(self, groups: Sequence[Group]) -> Ints:
         """Return the rows that contain every term, ascending. Without terms, return none."""
         rows = self.rows if groups else self.rows[:0]
-        for term in self.read(groups):
-            rows = np.intersect1d(rows, self.every[term.places])
+        for term in self.query_terms(groups):
+            rows = np.intersect1d(rows, self.all_rows[term.places])
         return rows
 
     def term_scores(self, groups: Sequence[Group], rows: Rows) -> TermScores:
         """Return the summand of each term in the score of each row. Unknown rows have no terms."""
-        terms = self.read(groups)
+        terms = self.query_terms(groups)
         places, hits = self.find(rows)
         scores = np.zeros((len(rows), len(terms)))
         counts = np.zeros_like(scores)
         for column, term in enumerate(terms):
-            entries, entry_hits = matches(term.places, places)
+            entries, entry_hits = find_sorted(term.places, places)
             cells = (hits[entry_hits], column)
             counts[cells] = term.counts[entries]
             scores[cells] = term.scores[entries]
@@ -376,7 +376,7 @@ class Bm25Index(ArrayIndex):
         This is the mean of 1 / (smallest distance in the row) over pairs of neighbouring terms. A
         pair is weighted by the smaller idf, because it is as rare as its more frequent term.
         """
-        terms = self.read(groups)
+        terms = self.query_terms(groups)
         idfs = np.array([term.idf for term in terms], np.float64)
         weights = np.minimum(idfs[1:], idfs[:-1])
         total = float(weights.sum())
@@ -385,7 +385,7 @@ class Bm25Index(ArrayIndex):
 
         # Number the tokens of all rows, with gaps so that tokens of different rows are never near.
         places, hits = self.find(rows)
-        row_of_place = np.full(len(self.every), -1)
+        row_of_place = np.full(len(self.all_rows), -1)
         row_of_place[places] = hits
         row_size = int(self._lengths.max(initial=0)) + _REACH
         tokens = []
@@ -405,15 +405,15 @@ class Bm25Index(ArrayIndex):
         nearness: Floats = (weights[:, None] * by_pair).sum(axis=0) / total
         return nearness
 
-    def read(self, groups: Sequence[Group]) -> Sequence[QueryTerm]:
+    def query_terms(self, groups: Sequence[Group]) -> Sequence[QueryTerm]:
         """Return the distinct terms of a query in order, with the rows that contain them."""
         distinct = tuple(dict.fromkeys(groups))
-        terms = self._remembered.get(distinct)
+        terms = self._cached_terms.get(distinct)
         if terms is None:
             terms = [self._read_term(group) for group in distinct]
-            kept = self._remembered if len(self._remembered) < _MAX_CACHED else {}
+            kept = self._cached_terms if len(self._cached_terms) < _MAX_CACHED else {}
             # Replace the dictionary, because other threads can be reading the old one.
-            self._remembered = {**kept, distinct: terms}
+            self._cached_terms = {**kept, distinct: terms}
         return terms
 
     def _read_term(self, group: Group) -> QueryTerm:

@@ -408,7 +408,7 @@ class Chunks:
 class ChunkInfoIndex(ArrayIndex):
     """An index of descriptions of chunks by row."""
 
-    made_of = ChunkInfoArrays
+    arrays_type = ChunkInfoArrays
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
@@ -469,7 +469,7 @@ class ChunkInfoIndex(ArrayIndex):
         )
 
     def info_at(self, place: int) -> ChunkInfo:
-        """Return the info of the row at a position in :attr:`every`.
+        """Return the info of the row at a position in :attr:`all_rows`.
 
         Raises:
             StorageError: The stored info is damaged.

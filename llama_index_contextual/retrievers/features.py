@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from llama_index_contextual.retrievers import query_dates
-from llama_index_contextual.retrievers.arrays import matches
+from llama_index_contextual.retrievers.arrays import find_sorted
 from llama_index_contextual.retrievers.bm25_index import term_number
 from llama_index_contextual.retrievers.chunk_info import code_key, code_terms
 from llama_index_contextual.retrievers.names import LONGEST_NAME, folded_name
@@ -99,7 +99,7 @@ class Candidates:
         chunks: The stored descriptions of the nodes.
         named: The id of the best chunk of each document that the query names, with the value of the
             name.
-        admitted: The ids of the nodes that match the filters.
+        matching_ids: The ids of the nodes that match the filters.
         cosines: The stretched scores of the vector retriever, 0 for a node that it did not return.
         scores: The sum of all previous features in log-odds. A feature can depend on the ranking by
             these features.
@@ -113,7 +113,7 @@ class Candidates:
     nearness: Floats
     chunks: Chunks
     named: Mapping[str, float]
-    admitted: Collection[str]
+    matching_ids: Collection[str]
     cosines: Floats
     scores: Floats
 
@@ -247,7 +247,7 @@ class HeadingFeature:
         chunks = candidates.chunks
         size = len(candidates.node_ids)
         numbers, belongs = query.alternatives
-        alternatives, labels = matches(numbers, chunks.labels)
+        alternatives, labels = find_sorted(numbers, chunks.labels)
         rows = chunks.label_rows[labels]
 
         # The share of the heading that the query names, 1 directly below a document title.
@@ -491,7 +491,7 @@ class NameFeature:
                 is_code = candidates.chunks.is_code[row]
                 grade = definition_grade(query, info) if is_code else heading_value
                 rank = (value, grade, float(candidates.scores[row]), -row)
-                key = (document, node_id in candidates.admitted)
+                key = (document, node_id in candidates.matching_ids)
                 best[key] = max(best.get(key, rank), rank)
         for value, _, _, negated_row in best.values():
             values[-negated_row] = value

@@ -296,7 +296,7 @@ def _folded(value: Any) -> Any:
 # Rows that match
 
 
-def admitted(
+def matching_rows(
     filters: MetadataFilters,
     rows: Ints,
     column_of: Callable[[str], Sequence[Any]],
@@ -360,7 +360,7 @@ def _combined(masks: Sequence[Bools], filters: MetadataFilters, size: int) -> Bo
     return all_match  # AND is the default
 
 
-def admits(
+def metadata_match(
     filters: MetadataFilters | None,
     metadata: Mapping[str, Any],
     passed: Sequence[MetadataFilter] = (),
@@ -368,5 +368,7 @@ def admits(
     """Return whether metadata match filters. The document must be in them as ``REF_DOC_ID``."""
     row: Ints = np.zeros(1, np.int64)
     if filters is not None:
-        row = admitted(filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed)
+        row = matching_rows(
+            filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed
+        )
     return len(row) > 0

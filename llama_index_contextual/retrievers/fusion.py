@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.asking import Answers, WeightedRetriever
     from llama_index_contextual.retrievers.chunk_info import Chunks
     from llama_index_contextual.retrievers.features import Feature
-    from llama_index_contextual.retrievers.rankings import KeywordReads
+    from llama_index_contextual.retrievers.rankings import KeywordData
 
 RRF_K = 20.0
 # The number of candidates of each retriever does not depend on the top-k, so that a top 5 is a
@@ -147,7 +147,7 @@ class ContextualFusionRetriever(BaseRetriever):
         )
         if mode is None:
             has_defaults = retriever_weights is None and rrf_k is None
-            has_keywords = asking.keyword_retriever_of(self.members) is not None
+            has_keywords = asking.keyword_member_of(self.members) is not None
             are_mixed = not all(member.is_keyword for member in self.members)
             is_learned = has_defaults and has_keywords and are_mixed
             mode = Mode.LEARNED if is_learned else FUSION_MODES.RECIPROCAL_RANK
@@ -259,14 +259,14 @@ class ContextualFusionRetriever(BaseRetriever):
         members = self.members
         query, *further = question.queries
         operators: tuple[str, ...] = ()
-        admitted = None
+        operator_matches = None
         notes = []
         parsed = parse_query(query.query_str)
-        keywords = asking.keyword_retriever_of(members) if parsed.operators else None
+        keywords = asking.keyword_member_of(members) if parsed.operators else None
         if keywords is not None:
             query = replace(query, query_str=parsed.text)
-            admitted = frozenset(keywords[1].selected_ids(parsed.filters)) or None
-            if admitted:
+            operator_matches = frozenset(keywords.retriever.matching_ids(parsed.filters)) or None
+            if operator_matches:
                 operators = parsed.operators
                 members = [member.with_operators(parsed.filters) for member in members]
             else:
@@ -279,16 +279,16 @@ class ContextualFusionRetriever(BaseRetriever):
         is_learned = isinstance(self.mode, Mode)
         return Request(
             members=members,
-            keywords=asking.keyword_retriever_of(members),
+            keywords=asking.keyword_member_of(members),
             text=query.query_str,
             queries=(query, *further),
             operators=operators,
-            admitted=admitted,
+            operator_matches=operator_matches,
             notes=notes,
             size=self.candidate_pool,
-            least=self.similarity_top_k,
+            min_matching=self.similarity_top_k,
             is_message=self.mode is Mode.MESSAGE,
-            is_compared=is_learned and all(member.keeps_scores for member in members),
+            needs_unfiltered=is_learned and all(member.keeps_scores for member in members),
             is_filtered=any(member.has_filters for member in members),
         )
 
@@ -297,25 +297,27 @@ class ContextualFusionRetriever(BaseRetriever):
 
         Without postprocessors, these are at most ``similarity_top_k`` hits.
         """
-        table, reads = self._fuse(question, request, answers)
+        table, keyword_data = self._fuse(question, request, answers)
         judgement = relevance.judge(
-            request.text, question.subject, answers.rankings, table, request.keywords, reads
+            request.text, question.subject, answers.rankings, table, request.keywords, keyword_data
         )
         if request.is_filtered:
             judgement = judgement._replace(is_calibrated=False)
 
         # Leave out hits that are not relevant enough or have the same text as a better hit.
         best_first = table.best_first.items()
-        scores = {node_id: score for node_id, score in best_first if node_id in answers.admitted}
+        scores = {
+            node_id: score for node_id, score in best_first if node_id in answers.matching_ids
+        }
         relevant, note = relevance.relevant_scores(scores, self.min_score, judgement)
         duplicates: Mapping[str, Sequence[int]] = {}
         unique_ids = list(relevant)
-        if reads is not None:
-            unique_ids, duplicates = _without_duplicates(unique_ids, table, reads.chunks)
+        if keyword_data is not None:
+            unique_ids, duplicates = _without_duplicates(unique_ids, table, keyword_data.chunks)
 
         # Load the nodes.
         size = len(unique_ids) if self.node_postprocessors else self.similarity_top_k
-        nodes = asking.first_nodes(request.members, unique_ids, answers.nodes, size)
+        nodes = asking.load_nodes(request.members, unique_ids, answers.nodes, size)
         likelihood = judgement.relevance
         scale = 1.0
         if isinstance(self.mode, Mode) and likelihood is not None:
@@ -324,8 +326,8 @@ class ContextualFusionRetriever(BaseRetriever):
         for rank, (node_id, node) in enumerate(nodes.items(), start=1):
             score = scores[node_id]
             also_at: list[str] = []
-            if reads is not None and node_id in duplicates:
-                also_at = _citations_of(duplicates[node_id], table, reads.chunks)
+            if keyword_data is not None and node_id in duplicates:
+                also_at = _citations_of(duplicates[node_id], table, keyword_data.chunks)
             hits.append(
                 Hit(
                     rank=rank,
@@ -353,7 +355,7 @@ class ContextualFusionRetriever(BaseRetriever):
 
     def _fuse(
         self, question: Question, request: Request, answers: Answers
-    ) -> tuple[ScoreTable, KeywordReads | None]:
+    ) -> tuple[ScoreTable, KeywordData | None]:
         """Return the fused candidates, and what the keyword index knows of them.
 
         The latter is None if the fusion is not learned.
@@ -377,17 +379,17 @@ class ContextualFusionRetriever(BaseRetriever):
             question.today,
             answers.rankings,
             request.keywords,
-            answers.admitted,
+            answers.matching_ids,
             self.features,
         )
 
     def _with_terms(self, explanation: Explanation) -> Explanation:
         """Return the answer with the terms of the query that each hit contains."""
-        keywords = asking.keyword_retriever_of(self.members)
+        keywords = asking.keyword_member_of(self.members)
         if keywords is None:
             return explanation
         node_ids = [hit.node_id for hit in explanation.hits]
-        terms = keywords[1].term_scores(" ".join(explanation.queries), node_ids).evidence()
+        terms = keywords.retriever.term_scores(" ".join(explanation.queries), node_ids).evidence()
         hits = zip(explanation.hits, terms, strict=True)
         return replace(
             explanation,
@@ -457,8 +459,8 @@ def _notes_on_filters(members: Sequence[WeightedRetriever]) -> list[str]:
     A vector retriever returns hits for every query, so without hits no chunk matches its filters.
     """
     filtered = [member for member in members if member.has_filters]
-    keywords = asking.keyword_retriever_of(filtered)
-    empty_filters = keywords[1].empty_filters() if keywords else []
+    keywords = asking.keyword_member_of(filtered)
+    empty_filters = keywords.retriever.empty_filters() if keywords else []
     if empty_filters:
         return [f"no chunk matches the filters: none has {', '.join(empty_filters)}"]
     if all(member.is_keyword for member in filtered):

@@ -116,7 +116,7 @@ class NameArrays(RowArrays):
 class NameIndex(ArrayIndex):
     """An index of documents by name. A document is identified by the row of its first chunk."""
 
-    made_of = NameArrays
+    arrays_type = NameArrays
 
     def with_documents(
         self, rows: Rows, documents: Iterable[tuple[str, Mapping[str, Any]]]

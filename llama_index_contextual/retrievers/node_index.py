@@ -35,7 +35,7 @@ from llama_index_contextual.retrievers.chunk_info import (
     InfoCollector,
     describe_chunk,
 )
-from llama_index_contextual.retrievers.filters import WordsFilter, admitted
+from llama_index_contextual.retrievers.filters import WordsFilter, matching_rows
 from llama_index_contextual.retrievers.names import NameIndex, titles_in
 from llama_index_contextual.retrievers.suggestions import Vocabulary
 from llama_index_contextual.retrievers.terms import TERMS_VERSION, Group, query_groups
@@ -70,7 +70,7 @@ def lexical_text(node: BaseNode) -> str:
 
 
 def with_nodes(
-    engine: Bm25Index,
+    bm25: Bm25Index,
     infos: ChunkInfoIndex,
     rows: Rows,
     nodes: Iterable[BaseNode],
@@ -78,7 +78,7 @@ def with_nodes(
     """Return the two indexes with further rows. Known rows are replaced.
 
     Args:
-        engine: The BM25 index.
+        bm25: The BM25 index.
         infos: The descriptions of the same rows.
         rows: The numbers of the new rows.
         nodes: The node of each new row.
@@ -89,7 +89,7 @@ def with_nodes(
         language = terms.add(lexical_text(node))
         chunk = describe_chunk(node.metadata, node.get_content(), language)
         chunks.add(node.node_id, chunk)
-    return engine.with_terms(rows, terms), infos.with_chunks(rows, chunks)
+    return bm25.with_terms(rows, terms), infos.with_chunks(rows, chunks)
 
 
 def _document_of(node: BaseNode) -> str:
@@ -120,19 +120,19 @@ class KeywordView(Protocol):
     """One state of an index of nodes, by row number. Subclasses read the nodes.
 
     Attributes:
-        engine: The BM25 index.
+        bm25: The BM25 index.
         infos: The description of each row.
-        answers: The cache of :meth:`answer`.
+        cached_values: The cache of :meth:`cached`.
     """
 
-    engine: Bm25Index
+    bm25: Bm25Index
     infos: ChunkInfoIndex
-    answers: dict[str, Any]
+    cached_values: dict[str, Any]
 
     @property
     def rows(self) -> Ints:
         """Return the rows of all nodes, ascending."""
-        return self.engine.rows
+        return self.bm25.rows
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of the nodes in these rows."""
@@ -156,21 +156,21 @@ class KeywordView(Protocol):
     def texts(self, rows: Ints) -> Iterable[str]:
         """Return the result of :func:`lexical_text` for the nodes in these rows."""
 
-    def answer(self, question: str, find: Callable[[], T]) -> T:
-        """Return the cached result of ``find`` for a question."""
-        if question not in self.answers:
-            if len(self.answers) >= _MAX_CACHED:
-                self.answers.clear()
-            self.answers[question] = find()
-        return self.answers[question]  # type: ignore[no-any-return]
+    def cached(self, key: str, compute: Callable[[], T]) -> T:
+        """Return the result of ``compute``, which is cached by a key."""
+        if key not in self.cached_values:
+            if len(self.cached_values) >= _MAX_CACHED:
+                self.cached_values.clear()
+            self.cached_values[key] = compute()
+        return self.cached_values[key]  # type: ignore[no-any-return]
 
-    def admitted(self, filters: MetadataFilters | None) -> Ints:
+    def matching_rows(self, filters: MetadataFilters | None) -> Ints:
         """Return the rows of the nodes that match filters, ascending."""
         if filters is None:
             return self.rows
-        return self.answer(
+        return self.cached(
             f"filters {filters!r}",
-            lambda: admitted(filters, self.rows, self.column, self._rows_with_words),
+            lambda: matching_rows(filters, self.rows, self.column, self._rows_with_words),
         )
 
     def _rows_with_words(self, words_filter: WordsFilter) -> Ints:
@@ -179,16 +179,16 @@ class KeywordView(Protocol):
         If too many rows contain the words, their order is not checked.
         """
         words = str(words_filter.value)
-        rows = self.engine.rows_with_all(query_groups(words))
+        rows = self.bm25.rows_with_all(query_groups(words))
         if words_filter.operator != FilterOperator.TEXT_MATCH or len(rows) > _MAX_TEXTS:
             return rows
         phrase = _spaced_words(words)
         has_phrase = [phrase in _spaced_words(text) for text in self.texts(rows)]
         return rows[np.array(has_phrase, np.bool_)]
 
-    def selected_ids(self, filters: MetadataFilters | None = None) -> list[str]:
+    def matching_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that match filters, in the order of their rows."""
-        return self.ids_of(self.admitted(filters).tolist())
+        return self.ids_of(self.matching_rows(filters).tolist())
 
     def keyword_query(
         self,
@@ -200,8 +200,8 @@ class KeywordView(Protocol):
 
         Filters do not change scores.
         """
-        among = None if filters is None else self.admitted(filters)
-        return self.pool(self.engine.search(groups, top_k, among), top_k)
+        among = None if filters is None else self.matching_rows(filters)
+        return self.pool(self.bm25.search(groups, top_k, among), top_k)
 
     def pool(self, hits: Sequence[ScoredRows], top_k: int) -> Pool:
         """Return the best ``top_k`` nodes, best first.
@@ -218,7 +218,7 @@ class KeywordView(Protocol):
 
     def term_scores(self, groups: Sequence[Group], node_ids: Sequence[str]) -> TermScores:
         """Return the summand of each term of a query in the score of each node."""
-        return self.engine.term_scores(groups, self._numbers(node_ids))
+        return self.bm25.term_scores(groups, self._rows_or_missing(node_ids))
 
     def describe(
         self,
@@ -237,16 +237,16 @@ class KeywordView(Protocol):
             The summand of each term in the score of each node, the nearness of neighbouring terms
             in each node (0 to 1), and the descriptions of the nodes.
         """
-        numbers = self._numbers(node_ids)
-        terms = self.engine.term_scores(groups, numbers)
+        numbers = self._rows_or_missing(node_ids)
+        terms = self.bm25.term_scores(groups, numbers)
         nearness: Floats = np.zeros(len(numbers))
         if with_nearness:
-            nearness = self.engine.nearness(groups, numbers)
+            nearness = self.bm25.nearness(groups, numbers)
         return terms, nearness, self.infos.read(numbers)
 
     def suggest(self, query: str) -> list[str]:
         """Return names and words of the index that a misspelt query could mean, best first."""
-        return self.answer("vocabulary", self._vocabulary).suggest(query)
+        return self.cached("vocabulary", self._vocabulary).suggest(query)
 
     def _vocabulary(self) -> Vocabulary:
         names = []
@@ -256,7 +256,7 @@ class KeywordView(Protocol):
             names += [PurePosixPath(info.path).stem, *titles_in(info.section)]
         return Vocabulary.of(self.texts(self.rows), names)
 
-    def _numbers(self, node_ids: Sequence[str]) -> list[int]:
+    def _rows_or_missing(self, node_ids: Sequence[str]) -> list[int]:
         rows = self.rows_of(node_ids)
         return [rows.get(node_id, -1) for node_id in node_ids]
 
@@ -265,22 +265,22 @@ class State(KeywordView):
     """An immutable state of an index of nodes.
 
     Args:
-        engine: The BM25 index. A node that is added gets the next number as its row.
+        bm25: The BM25 index. A node that is added gets the next number as its row.
         infos: The description of each row.
         stored: The node of each row, ascending by row.
     """
 
     def __init__(
         self,
-        engine: Bm25Index,
+        bm25: Bm25Index,
         infos: ChunkInfoIndex,
         stored: dict[int, BaseNode],
     ) -> None:
-        self.engine = engine
+        self.bm25 = bm25
         self.infos = infos
         self.stored = stored
-        self.answers = {}
-        self.numbers = {node.node_id: row for row, node in stored.items()}
+        self.cached_values = {}
+        self.row_of = {node.node_id: row for row, node in stored.items()}
 
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of the nodes in these rows."""
@@ -288,7 +288,7 @@ class State(KeywordView):
 
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the rows of nodes by id, without unknown ids."""
-        return {node_id: self.numbers[node_id] for node_id in node_ids if node_id in self.numbers}
+        return {node_id: self.row_of[node_id] for node_id in node_ids if node_id in self.row_of}
 
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return copies of the nodes with these ids, by id. Unknown ids are ignored."""
@@ -330,7 +330,7 @@ class State(KeywordView):
             return self
         stored = {row: node for row, node in self.stored.items() if row not in deleted}
         rows = [*deleted]
-        return State(self.engine.changed(rows), self.infos.changed(rows), stored)
+        return State(self.bm25.changed(rows), self.infos.changed(rows), stored)
 
 
 class KeywordIndex:
@@ -353,10 +353,10 @@ class KeywordIndex:
         unique = {node.node_id: node for node in nodes}
         with _WRITING:
             state = self.state.without(unique)
-            first = int(state.engine.every.max(initial=-1)) + 1
+            first = int(state.bm25.all_rows.max(initial=-1)) + 1
             added = {row: _copy(node) for row, node in enumerate(unique.values(), first)}
-            engine, infos = with_nodes(state.engine, state.infos, [*added], added.values())
-            self.state = State(engine, infos, {**state.stored, **added})
+            bm25, infos = with_nodes(state.bm25, state.infos, [*added], added.values())
+            self.state = State(bm25, infos, {**state.stored, **added})
 
     def delete(self, node_ids: Iterable[str]) -> int:
         """Delete nodes by id, ignore unknown ids, and return the number of deleted nodes."""
@@ -383,7 +383,7 @@ class KeywordIndex:
             values = node.model_dump(mode="json")
             nodes.append([row, {TYPE_KEY: node.get_type(), DATA_KEY: values}])
         content = [settings, [TERMS_VERSION, CHUNK_INFO_VERSION], nodes]
-        columns = {f"terms.{name}": array for name, array in state.engine.to_arrays().items()}
+        columns = {f"terms.{name}": array for name, array in state.bm25.to_arrays().items()}
         columns |= {f"infos.{name}": array for name, array in state.infos.to_arrays().items()}
         arrays.write_arrays(folder / _FILE, content, columns)
 
@@ -408,9 +408,9 @@ class KeywordIndex:
             for full_name, array in columns.items():
                 kind, _, name = full_name.partition(".")
                 by_kind[kind][name] = array
-            engine = Bm25Index().from_arrays(by_kind["terms"])
+            bm25 = Bm25Index().from_arrays(by_kind["terms"])
             infos = ChunkInfoIndex().from_arrays(by_kind["infos"])
             stored = {row: json_to_doc(node) for row, node in nodes}
-            arrays.require([*stored] == engine.rows.tolist() == infos.rows.tolist())
-            index.state = State(engine, infos, stored)
+            arrays.require([*stored] == bm25.rows.tolist() == infos.rows.tolist())
+            index.state = State(bm25, infos, stored)
         return index, settings

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _DEVIATIONS = 3  # standard deviations on each side of the mean that become the range 0 to 1
 
-LEAST = 1e-6  # learned scores stay greater than 0
+MIN_SCORE = 1e-6  # learned scores stay greater than 0
 # The share of a query's letters in words of the English vocabulary that gives its vectors full
 # trust.
 _KNOWN_SHARE = 0.5
@@ -47,6 +47,13 @@ _MIN_TRUST = 0.2  # vectors still separate chunks that words cannot separate
 _E5_TRUST = 0.8
 # The share of a query's information that matches if the query and the notes have the same language.
 _MATCHED = 0.25
+
+
+class KeywordMember(NamedTuple):
+    """The keyword retriever of a fusion, with its name in the fusion."""
+
+    name: str
+    retriever: ContextualBM25Retriever
 
 
 class Mode(str, Enum):
@@ -68,30 +75,30 @@ class Ranking:
 
     Attributes:
         retriever: The name of the retriever.
-        query: The number of the query. The original query is 0.
+        query_number: The number of the query. The original query is 0.
         weight: The share of the ranking in the fusion.
         node_ids: The ids, best first and without duplicates.
         scores: The score of each node, in descending order.
-        compared: The number of first nodes that are the best of all chunks, regardless of filters.
-            Their scores set the scale, so that filters change no score.
+        unfiltered_count: The number of first nodes that are the best of all chunks, whatever the
+            filters. Their scores set the scale, so that filters change no score.
         is_keyword: Whether the retriever matches words.
         model: The embedding whose cosines are the scores. "" is an embedding without calibration,
             and None means that the retriever does not report one.
     """
 
     retriever: str
-    query: int
+    query_number: int
     weight: float
     node_ids: Sequence[str]
     scores: Floats
-    compared: int
+    unfiltered_count: int
     is_keyword: bool = False
     model: str | None = None
 
     @property
-    def compared_scores(self) -> Floats:
-        """Return the scores that set the scale."""
-        return self.scores[: self.compared]
+    def unfiltered_scores(self) -> Floats:
+        """Return the scores of the best of all chunks, which set the scale."""
+        return self.scores[: self.unfiltered_count]
 
     def score_of(self, node_id: str, missing: float) -> float:
         """Return the score of a node, or ``missing`` if the retriever did not return it."""
@@ -152,7 +159,7 @@ class ScoreTable:
         self.features: list[FeatureColumn] = []
         self.row_of = {node_id: row for row, node_id in enumerate(self.node_ids)}
 
-    def spread(
+    def by_row(
         self,
         ranking: Ranking,
         values: Floats,
@@ -190,7 +197,13 @@ class ScoreTable:
                 index = ranking.node_ids.index(node_id)
                 score = float(ranking.scores[index])
                 parts.append(
-                    Credit(ranking.retriever, score, float(credit[index]), ranking.query, index + 1)
+                    Credit(
+                        ranking.retriever,
+                        score,
+                        float(credit[index]),
+                        ranking.query_number,
+                        index + 1,
+                    )
                 )
         for feature in self.features:
             if feature.values[row]:
@@ -277,8 +290,8 @@ def fuse(
     largest: Floats = np.full(len(table.node_ids), -np.inf)
     for ranking, credit in table.rankings:
         credit[:] = ranking.weight * _shares(ranking, mode, k)
-        table.raw += table.spread(ranking, credit)
-        largest = np.maximum(largest, table.spread(ranking, credit, missing=-np.inf))
+        table.raw += table.by_row(ranking, credit)
+        largest = np.maximum(largest, table.by_row(ranking, credit, missing=-np.inf))
     floor = 0.0
     if mode is FUSION_MODES.SIMPLE:
         table.raw = largest
@@ -318,10 +331,10 @@ def fuse_learned(
     text: str,
     today: date,
     rankings: Sequence[Ranking],
-    keywords: tuple[str, ContextualBM25Retriever] | None,
-    admitted: frozenset[str],
+    keywords: KeywordMember | None,
+    matching_ids: frozenset[str],
     features: Sequence[Feature] = FEATURES,
-) -> tuple[ScoreTable, KeywordReads]:
+) -> tuple[ScoreTable, KeywordData]:
     """Return the candidates, scored by the sum of all features, and their data from the index.
 
     A score is a share of the best sum. Scores descend about as slowly as those of reciprocal ranks,
@@ -331,15 +344,15 @@ def fuse_learned(
         text: The query.
         today: The day that "last week" is relative to.
         rankings: The answers of all retrievers to all queries.
-        keywords: The keyword retriever with its name, or None.
-        admitted: The ids of the nodes that match the filters.
+        keywords: The keyword retriever, or None.
+        matching_ids: The ids of the nodes that match the filters.
         features: The features.
     """
     table = ScoreTable(rankings)
-    reads = read_candidates(text, keywords, table.node_ids, admitted)
-    query, candidates = collect(text, today, rankings, table, reads, admitted)
+    keyword_data = read_candidates(text, keywords, table.node_ids, matching_ids)
+    query, candidates = collect(text, today, rankings, table, keyword_data, matching_ids)
     score_candidates(query, candidates, table, features)
-    return table, reads
+    return table, keyword_data
 
 
 def score_candidates(
@@ -357,13 +370,13 @@ def score_candidates(
     table.raw = candidates.scores
     best = float(table.raw.max(initial=0.0))
     if best > 0:
-        table.scores = np.maximum(table.raw / best, LEAST)
+        table.scores = np.maximum(table.raw / best, MIN_SCORE)
     else:
         table.scores = np.ones(len(table.node_ids))
 
 
 @dataclass(frozen=True, slots=True)
-class KeywordReads:
+class KeywordData:
     """The data of the keyword index about the candidates of a query.
 
     Attributes:
@@ -384,38 +397,39 @@ class KeywordReads:
 
 def read_candidates(
     text: str,
-    keywords: tuple[str, ContextualBM25Retriever] | None,
+    keywords: KeywordMember | None,
     node_ids: Sequence[str],
-    admitted: frozenset[str],
+    matching_ids: frozenset[str],
     *,
     with_nearness: bool = True,
-) -> KeywordReads:
+) -> KeywordData:
     """Read the data that features need from one state of the keyword index.
 
     Args:
         text: The query.
-        keywords: The keyword retriever with its name. None returns empty data.
+        keywords: The keyword retriever. None returns empty data.
         node_ids: The ids of the candidates.
-        admitted: The ids of the nodes that match the filters.
+        matching_ids: The ids of the nodes that match the filters.
         with_nearness: Whether to compute the nearness of terms, which is slow for long queries.
     """
     size = len(node_ids)
     if keywords is None:
         terms = TermScores((), (), (), np.zeros((size, 0)), np.zeros((size, 0)))
         unknown = ChunkInfoIndex().read(np.zeros(size, np.int64))
-        return KeywordReads("", terms, np.zeros(size), unknown, {})
-    name, retriever = keywords
+        return KeywordData("", terms, np.zeros(size), unknown, {})
+    retriever = keywords.retriever
 
-    def read(store: KeywordView) -> KeywordReads:
+    def read(store: KeywordView) -> KeywordData:
         scopes: list[Collection[int] | None] = [None]
-        if retriever.filters is not None or not admitted.issuperset(node_ids):
-            scopes.append(set(store.rows_of(admitted).values()))
+        if retriever.filters is not None or not matching_ids.issuperset(node_ids):
+            scopes.append(set(store.rows_of(matching_ids).values()))
         named: dict[str, float] = {}
         for rows in scopes:
             for chunk, value in retriever.named(store, text, rows).items():
                 named[chunk.node_id] = value
         groups = query_groups(text)
-        return KeywordReads(name, *store.describe(groups, node_ids, with_nearness), named)
+        terms, nearness, chunks = store.describe(groups, node_ids, with_nearness)
+        return KeywordData(keywords.name, terms, nearness, chunks, named)
 
     return retriever.reader.ask(read)
 
@@ -425,12 +439,12 @@ def collect(
     today: date,
     rankings: Sequence[Ranking],
     table: ScoreTable,
-    reads: KeywordReads,
-    admitted: frozenset[str],
+    keyword_data: KeywordData,
+    matching_ids: frozenset[str],
 ) -> tuple[Query, Candidates]:
     """Return the query and the candidates in the form that features need."""
     nothing: Floats = np.zeros(len(table.node_ids))
-    trust = trust_in(text, rankings, reads)
+    trust = trust_in(text, rankings, keyword_data)
     weight_of_kind = {True: 0.0, False: 0.0}
     for ranking in rankings:
         weight_of_kind[ranking.is_keyword] += ranking.weight
@@ -439,34 +453,34 @@ def collect(
     for ranking in rankings:
         if not ranking.weight:
             continue
-        values = table.spread(ranking, stretch(ranking.scores, ranking.compared_scores))
+        values = table.by_row(ranking, stretch(ranking.scores, ranking.unfiltered_scores))
         share = ranking.weight / weight_of_kind[ranking.is_keyword]
         factor = trust.get(ranking.retriever, 1.0) * share
         scores_of_kind[ranking.is_keyword] += factor * values
         if not ranking.is_keyword:
             cosines = values
-        if ranking.query == 0 and ranking.retriever == reads.retriever:
-            matched = table.spread(ranking, matched_shares(ranking, reads))
-    query = Query(text, today, reads.terms.groups, np.array(reads.terms.idfs))
+        if ranking.query_number == 0 and ranking.retriever == keyword_data.retriever:
+            matched = table.by_row(ranking, matched_shares(ranking, keyword_data))
+    query = Query(text, today, keyword_data.terms.groups, np.array(keyword_data.terms.idfs))
     candidates = Candidates(
         node_ids=table.node_ids,
         vector_scores=scores_of_kind[False],
         keyword_scores=scores_of_kind[True],
         matched=matched,
-        term_counts=reads.terms.counts,
-        nearness=reads.nearness,
-        chunks=reads.chunks,
-        named=reads.named,
-        admitted=admitted,
+        term_counts=keyword_data.terms.counts,
+        nearness=keyword_data.nearness,
+        chunks=keyword_data.chunks,
+        named=keyword_data.named,
+        matching_ids=matching_ids,
         cosines=cosines,
         scores=nothing,
     )
     return query, candidates
 
 
-def matched_shares(ranking: Ranking, reads: KeywordReads) -> Floats:
+def matched_shares(ranking: Ranking, keyword_data: KeywordData) -> Floats:
     """Return the BM25 scores of a ranking as shares of the query's information."""
-    information = math.fsum(reads.terms.idfs) or math.inf
+    information = math.fsum(keyword_data.terms.idfs) or math.inf
     return np.minimum(ranking.scores / information, 1.0)
 
 
@@ -476,7 +490,7 @@ def matched_shares(ranking: Ranking, reads: KeywordReads) -> Floats:
 def trust_in(
     text: str,
     rankings: Sequence[Ranking],
-    reads: KeywordReads,
+    keyword_data: KeywordData,
 ) -> dict[str, float]:
     """Return factors for the scores of retrievers by name. Retrievers without one have factor 1.
 
@@ -492,14 +506,14 @@ def trust_in(
             known_share = share_spelled(text) / _KNOWN_SHARE
             trust[ranking.retriever] = max(_MIN_TRUST, min(1.0, known_share))
     multilingual = [ranking.retriever for ranking in rankings if ranking.model == E5]
-    if multilingual and any(reads.terms.idfs):
+    if multilingual and any(keyword_data.terms.idfs):
         best_matches = [
-            float(matched_shares(ranking, reads).max(initial=0.0))
+            float(matched_shares(ranking, keyword_data).max(initial=0.0))
             for ranking in rankings
-            if ranking.retriever == reads.retriever
+            if ranking.retriever == keyword_data.retriever
         ]
         matched = min(max(best_matches, default=0.0) / _MATCHED, 1.0)
-        least = 1.0 if detect_language(text) == "en" else _E5_TRUST
-        trust[reads.retriever] = matched
-        trust.update(dict.fromkeys(multilingual, max(least, _E5_TRUST + 1 - matched)))
+        least_trust = 1.0 if detect_language(text) == "en" else _E5_TRUST
+        trust[keyword_data.retriever] = matched
+        trust.update(dict.fromkeys(multilingual, max(least_trust, _E5_TRUST + 1 - matched)))
     return trust

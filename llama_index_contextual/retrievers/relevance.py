@@ -22,11 +22,15 @@ from llama_index_contextual.utils.tokens import is_spelled
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrievers.rankings import KeywordReads, Ranking, ScoreTable
+    from llama_index_contextual.retrievers.rankings import (
+        KeywordData,
+        KeywordMember,
+        Ranking,
+        ScoreTable,
+    )
 
 AUTO: Literal["auto"] = "auto"
-LEAST = 0.05  # loses no first hit of any retriever; see benchmarks/results/relevance.md
+MIN_RELEVANCE = 0.05  # loses no first hit of any retriever; see benchmarks/results/relevance.md
 # The embeddings with calibrated cosines, each with its name in the weights and the cosine of
 # unrelated texts.
 _CALIBRATED = {MINILM: ("local", 0.0), E5: ("e5", 0.7)}
@@ -140,8 +144,8 @@ def judge(
     subject: str,
     rankings: Sequence[Ranking],
     table: ScoreTable,
-    keywords: tuple[str, ContextualBM25Retriever] | None,
-    reads: KeywordReads | None,
+    keywords: KeywordMember | None,
+    keyword_data: KeywordData | None,
 ) -> Judgement:
     """Return the relevance of the best candidate.
 
@@ -153,36 +157,35 @@ def judge(
             query.
         rankings: The answers of the retrievers.
         table: The fused candidates.
-        keywords: The keyword retriever with its name, or None.
-        reads: The data of the keyword index about the candidates. None if it was not read yet.
+        keywords: The keyword retriever, or None.
+        keyword_data: The data of the keyword index about the candidates. None if it was not read.
     """
     best_ids = list(table.best_first)[: _CLOSE_HITS if subject else 1]
     best_id = best_ids[0] if best_ids else ""
     is_named = table.has_feature(best_id, NameFeature.name)
-    originals = {ranking.retriever: ranking for ranking in rankings if ranking.query == 0}
+    originals = {ranking.retriever: ranking for ranking in rankings if ranking.query_number == 0}
     evidence = Evidence(model="", spelled=is_spelled(text))
     unknown_words = ""
 
     # Judge the words of the query.
     if keywords is not None:
-        name, retriever = keywords
-        if subject or reads is None:
-            terms = retriever.term_scores(subject or text, best_ids)
+        if subject or keyword_data is None:
+            terms = keywords.retriever.term_scores(subject or text, best_ids)
         else:
-            terms = reads.terms.of_nodes(table.node_ids, best_ids)
+            terms = keyword_data.terms.of_nodes(table.node_ids, best_ids)
         if 0 in terms.frequencies:
             unknown_words = unknown_words_note(text, terms)
         shares = terms.shares() or []
         words = max(shares, default=0.0)
         if shares:
             best_id = best_ids[shares.index(words)]
-        evidence = evidence._replace(words=words, lead=_lead(originals.get(name)))
+        evidence = evidence._replace(words=words, lead=_lead(originals.get(keywords.name)))
 
     # Judge the vector of the query.
     vectors = [ranking for ranking in originals.values() if ranking.model is not None]
-    if vectors and vectors[0].compared:
+    if vectors and vectors[0].unfiltered_count:
         ranking = vectors[0]
-        farthest = float(ranking.compared_scores[-1])
+        farthest = float(ranking.unfiltered_scores[-1])
         evidence = evidence._replace(
             nearest=float(ranking.scores[0]),
             farthest=farthest,
@@ -198,9 +201,9 @@ def judge(
 
 def _lead(ranking: Ranking | None) -> float:
     """Return the lead of the best score over the tenth, as a share of the best."""
-    if ranking is None or not ranking.compared_scores.any():
+    if ranking is None or not ranking.unfiltered_scores.any():
         return 0.0
-    has_tenth = ranking.compared > _COMPARED_INDEX
+    has_tenth = ranking.unfiltered_count > _COMPARED_INDEX
     tenth = float(ranking.scores[_COMPARED_INDEX]) if has_tenth else 0.0
     return 1 - tenth / float(ranking.scores[0])
 
@@ -212,26 +215,29 @@ def relevant_scores(
 
     Args:
         scores: The score of each candidate, best first.
-        min_score: The lowest relevance of a hit. ``"auto"`` leaves out hits below :data:`LEAST`,
-            but only if the best hit is below it, because the first hit of a retriever can have a
-            low rank in the fusion. It leaves out nothing if relevance is not calibrated.
+        min_score: The lowest relevance of a hit. ``"auto"`` leaves out hits below
+            :data:`MIN_RELEVANCE`, but only if the best hit is below it, because the first hit of a
+            retriever can have a low rank in the fusion. It leaves out nothing if relevance is not
+            calibrated.
         judgement: The relevance of the best candidate. If it is unknown, all candidates stay.
     """
     if judgement.relevance is None:
         return scores, ""
     if min_score != AUTO:
-        least = float(min_score)
+        threshold = float(min_score)
     else:
-        is_left_out = judgement.is_calibrated and judgement.relevance < LEAST
-        least = LEAST if is_left_out else 0.0
-    if not least:
+        is_left_out = judgement.is_calibrated and judgement.relevance < MIN_RELEVANCE
+        threshold = MIN_RELEVANCE if is_left_out else 0.0
+    if not threshold:
         return scores, ""
     likelihood = judgement.relevance
-    relevant = {node_id: score for node_id, score in scores.items() if likelihood * score >= least}
+    relevant = {
+        node_id: score for node_id, score in scores.items() if likelihood * score >= threshold
+    }
     left_out = [score for node_id, score in scores.items() if node_id not in relevant]
     if not left_out:
         return relevant, ""
     return relevant, (
         f"left out {counted(len(left_out), 'hit')}: the best has a relevance of "
-        f"{likelihood * max(left_out):.3f}, below min_score={least:g}"
+        f"{likelihood * max(left_out):.3f}, below min_score={threshold:g}"
     )

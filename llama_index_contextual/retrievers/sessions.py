@@ -36,9 +36,9 @@ import numpy as np
 
 from llama_index_contextual.postprocessors.recency import decay
 from llama_index_contextual.retrievers.rankings import (
-    LEAST,
+    MIN_SCORE,
     FeatureColumn,
-    KeywordReads,
+    KeywordData,
     ScoreTable,
     collect,
     read_candidates,
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from llama_index_contextual.retrievers.arrays import Floats
-    from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
     from llama_index_contextual.retrievers.chunk_info import Chunks
-    from llama_index_contextual.retrievers.rankings import Ranking
+    from llama_index_contextual.retrievers.rankings import KeywordMember, Ranking
 
 TEXT_FEATURES = ("session vector", "session keyword", "sentence")
 FEATURES = (*TEXT_FEATURES, "age")
@@ -148,19 +147,19 @@ def recency_of(
 def fuse_sessions(
     query: str,
     rankings: Sequence[Ranking],
-    keywords: tuple[str, ContextualBM25Retriever],
+    keywords: KeywordMember,
     today: date,
     *,
     half_life_days: float = HALF_LIFE_DAYS,
     evergreen: Sequence[str] = (),
-) -> tuple[ScoreTable, KeywordReads]:
+) -> tuple[ScoreTable, KeywordData]:
     """Return the chunks, scored by their sessions, and their data from the keyword index.
 
     Args:
         query: The message.
         rankings: The answers of all retrievers to the message, and of the vector retrievers to its
             sentences.
-        keywords: The keyword retriever with its name.
+        keywords: The keyword retriever.
         today: The day of the message.
         half_life_days: The half-life for :func:`recency_of`.
         evergreen: Patterns of paths that never age.
@@ -170,12 +169,14 @@ def fuse_sessions(
         chunk, and ``scores`` are shares of the best.
     """
     # Sentences only score candidates. All candidates come from the whole message.
-    originals = [ranking for ranking in rankings if ranking.query == 0]
+    originals = [ranking for ranking in rankings if ranking.query_number == 0]
     table = ScoreTable(originals)
-    admitted = frozenset(table.node_ids)
-    reads = read_candidates(query, keywords, table.node_ids, admitted, with_nearness=False)
-    features = chunk_features(query, today, rankings, table, reads)
-    sessions = sessions_of(table.node_ids, reads.chunks)
+    matching_ids = frozenset(table.node_ids)
+    keyword_data = read_candidates(
+        query, keywords, table.node_ids, matching_ids, with_nearness=False
+    )
+    features = chunk_features(query, today, rankings, table, keyword_data)
+    sessions = sessions_of(table.node_ids, keyword_data.chunks)
     recency = {
         session: recency_of(session, today, half_life_days, evergreen) for session in sessions
     }
@@ -198,9 +199,9 @@ def fuse_sessions(
         table.raw[rows] = total * np.array([1.0, *further])
     for name, column in zip((*FEATURES, "turn"), added.T, strict=True):
         table.features.append(FeatureColumn(name, column, column))
-    best = max(float(table.raw.max(initial=0.0)), LEAST)
-    table.scores = np.maximum(table.raw / best, LEAST)
-    return table, reads
+    best = max(float(table.raw.max(initial=0.0)), MIN_SCORE)
+    table.scores = np.maximum(table.raw / best, MIN_SCORE)
+    return table, keyword_data
 
 
 def score_sessions(
@@ -255,27 +256,29 @@ def chunk_features(
     today: date,
     rankings: Sequence[Ranking],
     table: ScoreTable,
-    reads: KeywordReads,
+    keyword_data: KeywordData,
 ) -> Floats:
     """Return the text features of each candidate in log-odds, one column for each feature."""
-    trust = trust_in(query, rankings, reads)
-    originals = [ranking for ranking in rankings if ranking.query == 0]
-    admitted = frozenset(table.node_ids)
-    _, candidates = collect(query, today, originals, table, reads, admitted)
-    matched = trust.get(reads.retriever, 1.0) * candidates.matched
+    trust = trust_in(query, rankings, keyword_data)
+    originals = [ranking for ranking in rankings if ranking.query_number == 0]
+    matching_ids = frozenset(table.node_ids)
+    _, candidates = collect(query, today, originals, table, keyword_data, matching_ids)
+    matched = trust.get(keyword_data.retriever, 1.0) * candidates.matched
 
     # Score the best sentence. A message of one sentence is itself the sentence.
     sentence: Floats = np.zeros(len(table.node_ids))
-    vectors = [ranking for ranking in rankings if not ranking.is_keyword and ranking.compared]
+    vectors = [
+        ranking for ranking in rankings if not ranking.is_keyword and ranking.unfiltered_count
+    ]
     deviations = [
-        float(np.std(ranking.compared_scores)) for ranking in vectors if not ranking.query
+        float(np.std(ranking.unfiltered_scores)) for ranking in vectors if not ranking.query_number
     ]
     deviation = max(deviations, default=0.0)
-    sentences = [ranking for ranking in vectors if ranking.query] or vectors
+    sentences = [ranking for ranking in vectors if ranking.query_number] or vectors
     for ranking in sentences if deviation else ():
-        above_last = ranking.scores - ranking.compared_scores[-1]
+        above_last = ranking.scores - ranking.unfiltered_scores[-1]
         above = trust.get(ranking.retriever, 1.0) * above_last
-        spread = table.spread(ranking, above / (_DEVIATIONS * deviation))
+        spread = table.by_row(ranking, above / (_DEVIATIONS * deviation))
         sentence = np.maximum(sentence, spread)
     values = np.column_stack([candidates.vector_scores, matched, sentence])
     shipped = shipped_weights("messages")

@@ -78,7 +78,7 @@ class OwnStore:
         """Return the best hits of queries that differ only by their vectors."""
         return [pool.matching for pool in self.pools(queries, 0)]
 
-    def pools(self, queries: Sequence[VectorStoreQuery], least: int) -> list[Pool]:  # noqa: ARG002
+    def pools(self, queries: Sequence[VectorStoreQuery], min_matching: int) -> list[Pool]:  # noqa: ARG002
         """Return the best hits of queries that differ only by their vectors."""
         if not queries:
             return []
@@ -224,10 +224,10 @@ class ContextualVectorRetriever(PoolRetriever):
         hits = self.reader.search(self._store_queries(queries, top_k))
         return _for_each(queries, hits, [])
 
-    def pools(self, queries: Sequence[QueryBundle], size: int, least: int) -> list[Pool]:
+    def pools(self, queries: Sequence[QueryBundle], size: int, min_matching: int) -> list[Pool]:
         """Return the best nodes for each query. An empty query has none."""
         store_queries = self._store_queries(queries, size)
-        return _for_each(queries, self.reader.pools(store_queries, least), Pool([], []))
+        return _for_each(queries, self.reader.pools(store_queries, min_matching), Pool([], []))
 
     @_dispatcher.span
     async def acandidates(

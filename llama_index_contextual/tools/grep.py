@@ -15,7 +15,7 @@ import numpy as np
 import regex  # type: ignore[import-untyped]
 
 from llama_index_contextual.memory.digest import on_one_line, shown_path
-from llama_index_contextual.retrievers.filters import admitted
+from llama_index_contextual.retrievers.filters import matching_rows
 from llama_index_contextual.tools.answer import MAX_CHARS, Answer, fitting
 from llama_index_contextual.tools.arguments import MAX_RESULTS
 from llama_index_contextual.utils import metadata as meta
@@ -253,7 +253,7 @@ def _admitted(passages: Iterable[Passage], filters: MetadataFilters | None) -> I
         def column(key: str, batch: Sequence[Passage] = batch) -> list[Any]:
             return [passage.metadata.get(key) for passage in batch]
 
-        for row in admitted(filters, rows, column, lambda _: np.arange(0)):
+        for row in matching_rows(filters, rows, column, lambda _: np.arange(0)):
             yield batch[row]
 
 

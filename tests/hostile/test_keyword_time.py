@@ -26,7 +26,7 @@ SEEDS = [
 def index_and_ask(text):
     retriever = ContextualBM25Retriever([TextNode(text=text)])
     retriever.retrieve(text)
-    retriever.term_scores(text, retriever.selected_ids()).evidence()
+    retriever.term_scores(text, retriever.matching_ids()).evidence()
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from llama_index_contextual import (
     ContextualFusionRetriever,
     ContextualVectorRetriever,
 )
-from llama_index_contextual.retrievers.filters import admits
+from llama_index_contextual.retrievers.filters import metadata_match
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError, StorageError
 
 STORES = ["simple", "chroma", "qdrant", "lance"]
@@ -167,7 +167,7 @@ def test_filters_mean_the_same_on_every_store(on, kind, name):
     evaluated = [
         node
         for node in notes()
-        if admits(filters, {"ref_doc_id": node.ref_doc_id, **node.metadata})
+        if metadata_match(filters, {"ref_doc_id": node.ref_doc_id, **node.metadata})
     ]
     assert {key(number) for number in expected} == {node.node_id for node in evaluated}
 

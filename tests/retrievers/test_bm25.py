@@ -86,7 +86,7 @@ async def test_ids_and_nodes_of_an_answer_come_from_the_same_state():
 
         def ask(self, work):
             answer = super().ask(work)
-            node_ids = [*self.state.numbers]
+            node_ids = [*self.state.row_of]
             self.delete(node_ids)
             self.add([TextNode(id_=f"{node_id}'", text="tea") for node_id in node_ids])
             return answer
@@ -335,7 +335,7 @@ def test_added_deleted_and_updated_nodes_take_effect_at_once(nodes):
     assert retriever.delete(["new", "never there"]) == 1
     assert ids(retriever.retrieve("carrots")) == ["dog"]
     retriever.add([TextNode(id_="dog", text="a parrot")])
-    assert retriever.selected_ids() == ["cat", "code", "config", "meeting", "budget", "dog"]
+    assert retriever.matching_ids() == ["cat", "code", "config", "meeting", "budget", "dog"]
     assert retriever.retrieve("carrots") == []
     assert ids(retriever.retrieve("parrot")) == ["dog"]
     assert len(retriever) == 6
@@ -371,9 +371,9 @@ def test_scores_after_any_edits_equal_those_of_a_rebuild(edits):
 def test_mostly_deleted_parts_are_compacted(nodes):
     retriever = ContextualBM25Retriever(nodes)
     retriever.delete(["dog", "cat"])
-    assert [len(live) for _, live in retriever.index.state.engine.parts] == [6]
+    assert [len(live) for _, live in retriever.index.state.bm25.parts] == [6]
     retriever.delete(["code", "config"])
-    assert [len(live) for _, live in retriever.index.state.engine.parts] == [2]
+    assert [len(live) for _, live in retriever.index.state.bm25.parts] == [2]
 
 
 def test_an_index_is_read_from_its_store_even_if_its_docstore_holds_whole_documents(index, nodes):

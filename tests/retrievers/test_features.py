@@ -218,7 +218,7 @@ def candidates_of(chunks, *, counts=None, cosines=None, **known):
         "nearness": nothing,
         "chunks": known_chunks(chunks),
         "named": {},
-        "admitted": frozenset(map(str, range(size))),
+        "matching_ids": frozenset(map(str, range(size))),
         "cosines": nothing if cosines is None else np.array(cosines),
         "scores": nothing,
     }

@@ -23,8 +23,8 @@ from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.filters import (
     ItemFilter,
     WordsFilter,
-    admits,
     describe_filter,
+    metadata_match,
     path_filter,
     suggest_names,
     tag_filter,
@@ -111,7 +111,7 @@ def ids(hits):
 @pytest.mark.filterwarnings("ignore:.*no chunk has 'nowhere'")
 @pytest.mark.parametrize(("filters", "expected"), CASES, ids=NAMES)
 def test_every_retriever_returns_the_same_nodes(filters, expected, nodes, index, embedding):
-    assert {node.node_id for node in nodes if admits(filters, node.metadata)} == expected
+    assert {node.node_id for node in nodes if metadata_match(filters, node.metadata)} == expected
     keyword = ContextualBM25Retriever(nodes)
     assert ids(keyword.with_filters(filters).retrieve(EVERYTHING)) == expected
     assert (
@@ -160,13 +160,13 @@ def test_no_condition_means_and(condition, matching):
     nodes = [TextNode(id_=name, text="word", metadata=values[name]) for name in values]
     assert ids(ContextualBM25Retriever(nodes, filters=filters).retrieve("word")) == matching
     nested = MetadataFilters(filters=[filters])
-    assert {name for name in values if admits(nested, values[name])} == matching
+    assert {name for name in values if metadata_match(nested, values[name])} == matching
 
 
 def test_filters_without_members_match_everything():
     for condition in ("and", "or", "not"):
-        assert admits(MetadataFilters(filters=[], condition=condition), {})
-    assert admits(None, {})
+        assert metadata_match(MetadataFilters(filters=[], condition=condition), {})
+    assert metadata_match(None, {})
 
 
 def test_a_filter_is_evaluated_once_for_each_distinct_value(monkeypatch):
@@ -174,7 +174,7 @@ def test_a_filter_is_evaluated_once_for_each_distinct_value(monkeypatch):
     monkeypatch.setattr(
         filters_module, "condition_of", lambda _: lambda value: asked.append(value) or value == "x"
     )
-    rows = filters_module.admitted(
+    rows = filters_module.matching_rows(
         filters_on("team", "==", "x"), np.arange(900), lambda _: ["x", "y", None] * 300, None
     )
     assert (rows.tolist(), asked) == ([*range(0, 900, 3)], ["x", "y", None])
@@ -210,7 +210,7 @@ def test_a_document_is_matched_by_each_key_for_its_id(key, store, embedding):
     keyword = ContextualBM25Retriever.from_defaults(vector_store=store)
     filters = filters_on(key, "==", "a")
     assert ids(keyword.with_filters(filters).retrieve("word")) == {"a1", "a2"}
-    assert set(keyword.selected_ids(filters)) == {"a1", "a2"}
+    assert set(keyword.matching_ids(filters)) == {"a1", "a2"}
 
 
 def test_the_context_can_be_filtered_although_it_is_not_a_column(nodes):
@@ -218,20 +218,20 @@ def test_the_context_can_be_filtered_although_it_is_not_a_column(nodes):
     keyword = ContextualBM25Retriever(nodes).with_filters(
         filters_on("context", "text_match", "Document")
     )
-    assert keyword.selected_ids() == ["dog"]
+    assert keyword.matching_ids() == ["dog"]
 
 
 def test_views_share_the_index_and_combine(nodes):
     base = ContextualBM25Retriever(nodes)
     home = base.with_filters(filters_on("tags", "contains", "home"))
     dog = home.with_filters(filters_on("n", "==", 0))
-    assert (len(base.selected_ids()), home.selected_ids(), dog.selected_ids()) == (
+    assert (len(base.matching_ids()), home.matching_ids(), dog.matching_ids()) == (
         6,
         ["dog", "cat"],
         ["dog"],
     )
     base.add([TextNode(id_="new", text="a new dog", metadata={"tags": "home", "n": 0})])
-    assert set(dog.selected_ids()) == {"dog", "new"}
+    assert set(dog.matching_ids()) == {"dog", "new"}
     assert ids(dog.retrieve("dog")) == {"dog", "new"}
 
 
@@ -249,7 +249,7 @@ def test_infinite_bounds_are_distinguished(nodes, bounds):
     """In JSON all of them are null, so JSON could not distinguish their filters."""
     keyword = ContextualBM25Retriever(nodes)
     for bound in bounds:
-        assert set(keyword.selected_ids(filters_on("n", "<", bound))) == (
+        assert set(keyword.matching_ids(filters_on("n", "<", bound))) == (
             ALL if bound == math.inf else set()
         )
 
@@ -263,7 +263,7 @@ def test_filters_of_another_type_are_an_error(index, nodes, embedding, wrong):
             retriever.with_filters
             for retriever in (keyword, vector, ContextualFusionRetriever([vector, keyword]))
         ),
-        keyword.selected_ids,
+        keyword.matching_ids,
         lambda filters: ContextualBM25Retriever(nodes, filters=filters),
         lambda filters: ContextualVectorRetriever(index, embed_model=embedding, filters=filters),
     ]
@@ -283,7 +283,7 @@ def test_a_node_that_chroma_lost_does_not_fail_a_filtered_query(index, store, no
 @pytest.mark.parametrize("operator", list(FilterOperator))
 def test_every_operator_is_implemented(operator):
     value = ["x"] if operator.value in {"in", "nin", "any", "all"} else "x"
-    assert admits(filters_on("k", operator, value), {"k": "x"}) in {True, False}
+    assert metadata_match(filters_on("k", operator, value), {"k": "x"}) in {True, False}
 
 
 def test_chroma_itself_truncates_fractions(collection, store, nodes, embedding):
@@ -309,7 +309,7 @@ TAGGED = {
 
 
 def names_that_match(filters, rows):
-    return {name for name, values in rows.items() if admits(filters, values)}
+    return {name for name, values in rows.items() if metadata_match(filters, values)}
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_text_in_place_of_a_list_means_itself_and_the_parts_between_its_commas
 @pytest.mark.parametrize("operator", ["any", "all", "in", "nin"])
 def test_an_operator_on_lists_needs_a_list(operator):
     with pytest.raises(SettingError, match="needs a list of values"):
-        admits(filters_on("k", operator, 3), {"k": 3})
+        metadata_match(filters_on("k", operator, 3), {"k": 3})
 
 
 def test_case_is_ignored_in_every_alphabet():
@@ -373,17 +373,17 @@ def test_case_is_ignored_in_every_alphabet():
 
 def test_a_document_id_in_the_metadata_takes_precedence():
     row = {"doc_id": "own", "ref_doc_id": "node"}
-    assert admits(filters_on("doc_id", "==", "own"), row)
-    assert not admits(filters_on("doc_id", "==", "node"), row)
+    assert metadata_match(filters_on("doc_id", "==", "own"), row)
+    assert not metadata_match(filters_on("doc_id", "==", "node"), row)
 
 
 def test_a_match_of_a_store_within_a_list_is_accepted():
     filters = filters_on("tags", "==", "x")
     row = {"tags": ["x", "y"]}
-    assert not admits(filters, row)
-    assert admits(filters, row, passed=filters.filters)
-    assert not admits(filters, {"tags": ["y"]}, passed=filters.filters)
-    assert admits(filters, {"tags": "x"}, passed=filters.filters)
+    assert not metadata_match(filters, row)
+    assert metadata_match(filters, row, passed=filters.filters)
+    assert not metadata_match(filters, {"tags": ["y"]}, passed=filters.filters)
+    assert metadata_match(filters, {"tags": "x"}, passed=filters.filters)
 
 
 # Filters in messages

@@ -18,7 +18,12 @@ from llama_index_contextual.retrievers.chunk_info import (
     describe_chunk,
 )
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.rankings import Ranking, rank_candidates, shipped_weights
+from llama_index_contextual.retrievers.rankings import (
+    KeywordMember,
+    Ranking,
+    rank_candidates,
+    shipped_weights,
+)
 from llama_index_contextual.retrievers.sessions import (
     FEATURES,
     Session,
@@ -78,7 +83,7 @@ def fused(vector, keyword, sessions, ages, **more):
         age = ages[session]
         day = None if age is None else str(NOW - timedelta(days=age))
         metadata[node_id] = {"path": f"{session}.md", "date": day}
-    table, _ = fuse_sessions("q", rankings, ("keyword", Known(metadata)), NOW, **more)
+    table, _ = fuse_sessions("q", rankings, KeywordMember("keyword", Known(metadata)), NOW, **more)
     return ranked(table)
 
 

@@ -7,7 +7,12 @@ import pytest
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 
-from llama_index_contextual.retrievers.filters import ItemFilter, WordsFilter, admits, admitted
+from llama_index_contextual.retrievers.filters import (
+    ItemFilter,
+    WordsFilter,
+    matching_rows,
+    metadata_match,
+)
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.utils.metadata import REF_DOC_ID
 
@@ -55,7 +60,7 @@ def state():
 )
 def test_rows_with_the_words_of_a_filter(state, operator, value, expected):
     words = WordsFilter(value=value, operator=operator)
-    assert state.selected_ids(MetadataFilters(filters=[words])) == expected
+    assert state.matching_ids(MetadataFilters(filters=[words])) == expected
 
 
 @pytest.mark.parametrize(
@@ -78,20 +83,20 @@ def test_filters_over_columns_match_the_same_rows_one_by_one(filters):
     rows = np.array([3, FAR, FAR + 1, FAR + 9])
     for condition in ("and", "not"):
         metadata_filters = MetadataFilters(filters=[MetadataFilter(**filters)], condition=condition)
-        matching_rows = admitted(metadata_filters, rows, column_of, lambda _: rows[:0])
+        matching = matching_rows(metadata_filters, rows, column_of, lambda _: rows[:0])
         expected = [
             row
             for row, metadata in zip(rows.tolist(), METADATA, strict=True)
-            if admits(metadata_filters, metadata)
+            if metadata_match(metadata_filters, metadata)
         ]
-        assert matching_rows.tolist() == expected
+        assert matching.tolist() == expected
 
 
 def test_words_and_metadata_are_combined(state):
     words = WordsFilter(value="database", operator="contains")
     tag = MetadataFilter(key="tag", value="x", operator="contains")
-    assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="and")) == ["a"]
-    assert state.selected_ids(MetadataFilters(filters=[words, tag], condition="or")) == [
+    assert state.matching_ids(MetadataFilters(filters=[words, tag], condition="and")) == ["a"]
+    assert state.matching_ids(MetadataFilters(filters=[words, tag], condition="or")) == [
         "a",
         "b",
         "c",
@@ -101,11 +106,11 @@ def test_words_and_metadata_are_combined(state):
 def test_filters_with_equal_fields_are_told_apart_by_their_class(state):
     for make, expected in ((MetadataFilter, []), (ItemFilter, ["a"]), (MetadataFilter, [])):
         part = make(key="tag", value="X")
-        assert state.selected_ids(MetadataFilters(filters=[part])) == expected
+        assert state.matching_ids(MetadataFilters(filters=[part])) == expected
 
 
 def test_a_limited_number_of_filter_results_is_cached(state):
     for number in range(200):
         part = MetadataFilter(key="n", value=number)
-        state.selected_ids(MetadataFilters(filters=[part]))
-    assert 0 < len(state.answers) <= 64
+        state.matching_ids(MetadataFilters(filters=[part]))
+    assert 0 < len(state.cached_values) <= 64

@@ -75,7 +75,7 @@ def test_edits_before_and_after_loading_take_effect(nodes, tmp_path):
 
 
 def rebuilt(retriever):
-    return ContextualBM25Retriever(list(retriever.nodes(retriever.selected_ids()).values()))
+    return ContextualBM25Retriever(list(retriever.nodes(retriever.matching_ids()).values()))
 
 
 def test_deleted_nodes_do_not_stay_on_disk(nodes, tmp_path):
@@ -85,7 +85,7 @@ def test_deleted_nodes_do_not_stay_on_disk(nodes, tmp_path):
     retriever.delete(["dog", "cat", "code", "meeting"])
     retriever.persist(tmp_path)
     assert b"carrots" not in (tmp_path / "bm25.arrays").read_bytes()
-    assert ContextualBM25Retriever.from_persist_dir(tmp_path).selected_ids() == ["config", "budget"]
+    assert ContextualBM25Retriever.from_persist_dir(tmp_path).matching_ids() == ["config", "budget"]
 
 
 def test_the_files_of_another_process_are_not_mixed_with_ours(nodes, tmp_path):
@@ -102,7 +102,7 @@ def test_the_files_of_another_process_are_not_mixed_with_ours(nodes, tmp_path):
 def test_an_index_node_persists_without_its_object(tmp_path):
     pointer = IndexNode(index_id="i", id_="pointer", text="carrots", obj=object())
     ContextualBM25Retriever([pointer]).persist(tmp_path)
-    assert ContextualBM25Retriever.from_persist_dir(tmp_path).selected_ids() == ["pointer"]
+    assert ContextualBM25Retriever.from_persist_dir(tmp_path).matching_ids() == ["pointer"]
 
 
 def test_an_empty_index_persists(tmp_path):

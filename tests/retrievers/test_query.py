@@ -9,7 +9,7 @@ import pytest
 from llama_index.core.schema import TextNode
 
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.filters import admits
+from llama_index_contextual.retrievers.filters import metadata_match
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.query import (
     note_filters,
@@ -106,7 +106,7 @@ def test_operators_apply_to_an_answer_by_keywords(keyword, query, expected):
 
 @pytest.mark.parametrize(("query", "expected"), CASES)
 def test_operators_apply_to_every_retriever_of_a_hybrid_answer(hybrid, keyword, query, expected):
-    admitted = set(keyword.selected_ids(parse_query(query).filters))
+    admitted = set(keyword.matching_ids(parse_query(query).filters))
     explanation = hybrid.explain(query)
     assert expected <= ids(explanation.nodes) == admitted
     assert explanation.operators
@@ -166,8 +166,8 @@ def test_a_filter_on_paths_reads_the_path_and_the_file_path_of_a_reader(key):
         TextNode(id_="b", text="alpha", metadata={key: "/notes/home/b.md"}),
     ]
     retriever = ContextualBM25Retriever(nodes)
-    assert retriever.selected_ids(note_filters(path="work/")) == ["a"]
-    assert retriever.selected_ids(note_filters(path=["work/", "home/b"])) == ["a", "b"]
+    assert retriever.matching_ids(note_filters(path="work/")) == ["a"]
+    assert retriever.matching_ids(note_filters(path=["work/", "home/b"])) == ["a", "b"]
 
 
 @pytest.mark.parametrize("text", ["2025-W41", "week 41 of 2025", "KW 41 2025"])
@@ -193,7 +193,12 @@ def test_the_first_and_the_last_day_of_a_range_are_in_it():
     filters = note_filters(since="2026-04-09", until="2026-04-10")
     days = [f"2026-04-{day:02}" for day in (8, 9, 10, 11)]
     seconds = [epoch_seconds(date.fromisoformat(day)) for day in days]
-    assert [admits(filters, {"date_ts": value}) for value in seconds] == [False, True, True, False]
+    assert [metadata_match(filters, {"date_ts": value}) for value in seconds] == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
 def test_surrounding_white_space_is_ignored():
@@ -227,7 +232,7 @@ def test_a_condition_on_front_matter(condition, matching):
         "none": {},
     }
     filters = note_filters(where=[condition])
-    assert {name for name, values in rows.items() if admits(filters, values)} == matching
+    assert {name for name, values in rows.items() if metadata_match(filters, values)} == matching
 
 
 def test_a_condition_that_cannot_be_read_is_named():
@@ -243,7 +248,7 @@ def test_a_note_needs_one_of_several_paths_and_all_of_several_tags():
     }
 
     def matching(**written):
-        return {name for name, row in rows.items() if admits(note_filters(**written), row)}
+        return {name for name, row in rows.items() if metadata_match(note_filters(**written), row)}
 
     assert matching(path=["work/", "notes/"]) == {"a", "b"}
     assert matching(tag=["home", "plan"]) == {"a", "c"}

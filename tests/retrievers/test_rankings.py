@@ -19,7 +19,8 @@ from llama_index_contextual.retrievers.features import FEATURES
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.node_index import KeywordIndex, lexical_text
 from llama_index_contextual.retrievers.rankings import (
-    KeywordReads,
+    KeywordData,
+    KeywordMember,
     Ranking,
     ScoreTable,
     collect,
@@ -48,7 +49,7 @@ def reads_of(ids, nearness):
     """Return index data of chunks without descriptions, for a query whose words have idf 8."""
     terms = TermScores((("x",),), (1,), (8.0,), *np.zeros((2, len(ids), 1)))
     unknown = ChunkInfoIndex().read(range(len(ids)))
-    return KeywordReads("k", terms, np.array(nearness), unknown, {})
+    return KeywordData("k", terms, np.array(nearness), unknown, {})
 
 
 def nothing_known(ids):
@@ -61,12 +62,14 @@ def ranking(name, scores, weight=0.5, **more):
     return Ranking(name, 0, weight, [*scores], values, len(scores), **more)
 
 
-def scored(rankings, reads=None):
+def scored(rankings, keyword_data=None):
     """Return the table of rankings scored by all features."""
     table = ScoreTable(rankings)
-    reads = reads or nothing_known(table.node_ids)
+    keyword_data = keyword_data or nothing_known(table.node_ids)
     today = date(2026, 4, 10)
-    query, candidates = collect("q", today, rankings, table, reads, frozenset(table.node_ids))
+    query, candidates = collect(
+        "q", today, rankings, table, keyword_data, frozenset(table.node_ids)
+    )
     score_candidates(query, candidates, table, FEATURES)
     return table
 
@@ -75,7 +78,8 @@ def plain_nearness(index, nodes, question):
     """Return the nearness of each node, computed directly from its definition."""
     groups = list(dict.fromkeys(query_groups(question)))
     idfs = [
-        idf(len(index.state.engine), len(term.places)) for term in index.state.engine.read(groups)
+        idf(len(index.state.bm25), len(term.places))
+        for term in index.state.bm25.query_terms(groups)
     ]
     rarity = [min(a, b) for a, b in pairwise(idfs)]
     shares = []
@@ -125,12 +129,16 @@ def test_the_order_of_words_survives_merging_and_saving(nodes, tmp_path):
     for node in nodes:
         retriever.add([node])  # merges parts in between
     names = [node.node_id for node in nodes]
-    before = read_candidates(QUESTION, ("k", retriever), names, frozenset(names)).nearness.tolist()
+    before = read_candidates(
+        QUESTION, KeywordMember("k", retriever), names, frozenset(names)
+    ).nearness.tolist()
     retriever.persist(tmp_path)
     after = ContextualBM25Retriever.from_persist_dir(tmp_path)
     after.delete(["cat"])
     after.add([nodes[1]])
-    after = read_candidates(QUESTION, ("k", after), names, frozenset(names)).nearness.tolist()
+    after = read_candidates(
+        QUESTION, KeywordMember("k", after), names, frozenset(names)
+    ).nearness.tolist()
     assert after == before == plain(nodes, names)
 
 
@@ -365,8 +373,10 @@ def test_cosines_only_come_from_the_vector_retriever():
     keyword = ranking("k", {"c": 3.0, "b": 2.0, "a": 1.0}, is_keyword=True)
     for rankings in ([vector, keyword], [keyword, vector]):
         table = ScoreTable(rankings)
-        reads = nothing_known(table.node_ids)
-        _, candidates = collect("q", date(2026, 4, 10), rankings, table, reads, frozenset("abc"))
+        keyword_data = nothing_known(table.node_ids)
+        _, candidates = collect(
+            "q", date(2026, 4, 10), rankings, table, keyword_data, frozenset("abc")
+        )
         assert candidates.cosines[0] > candidates.cosines[1] > candidates.cosines[2]
 
 
@@ -403,8 +413,10 @@ def test_it_is_the_default_for_the_retrievers_that_it_was_trained_for(nodes, ret
 def test_a_score_is_a_share_of_the_best_and_above_0(log_odds, scores):
     rankings = [ranking("x", {"a": 3.0, "b": 2.0, "c": 1.0})]
     table = ScoreTable(rankings)
-    reads = nothing_known(table.node_ids)
-    query, candidates = collect("q", date(2026, 4, 10), rankings, table, reads, frozenset("abc"))
+    keyword_data = nothing_known(table.node_ids)
+    query, candidates = collect(
+        "q", date(2026, 4, 10), rankings, table, keyword_data, frozenset("abc")
+    )
     candidates.scores = np.array(log_odds)
     score_candidates(query, candidates, table, [])
     assert table.scores == pytest.approx(scores)

@@ -22,9 +22,14 @@ from llama_index_contextual.app.settings.local import LocalEmbedding
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.bm25_index import Pool, TermScores
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
-from llama_index_contextual.retrievers.rankings import FeatureColumn, Ranking, ScoreTable
+from llama_index_contextual.retrievers.rankings import (
+    FeatureColumn,
+    KeywordMember,
+    Ranking,
+    ScoreTable,
+)
 from llama_index_contextual.retrievers.relevance import (
-    LEAST,
+    MIN_RELEVANCE,
     Evidence,
     Judgement,
     judge,
@@ -113,7 +118,7 @@ def judged(rankings, best_first, *, text="the budget", subject="", words=None, n
     table.scores = -np.array(places, float)
     names = np.array([float(node_id in named) for node_id in table.node_ids])
     table.features.append(FeatureColumn("names", names, names))
-    keywords = None if words is None else ("k", words)
+    keywords = None if words is None else KeywordMember("k", words)
     return judge(text, subject, rankings, table, keywords, None)
 
 
@@ -226,8 +231,8 @@ def test_a_best_hit_without_support_by_vectors_has_a_low_relevance():
 def test_vectors_alone_lift_a_question_in_other_words_a_little():
     evidence = Evidence(nearest=0.9, cosine=0.0, words=0.0)
     assert relevance(evidence) == 0.3
-    assert relevance(evidence._replace(spelled=False)) < LEAST
-    assert LEAST < relevance(evidence._replace(nearest=0.3)) < relevance(evidence)
+    assert relevance(evidence._replace(spelled=False)) < MIN_RELEVANCE
+    assert MIN_RELEVANCE < relevance(evidence._replace(nearest=0.3)) < relevance(evidence)
 
 
 def test_an_answer_stands_out_and_a_subject_does_not(tmp_path):
@@ -293,13 +298,13 @@ async def test_nonsense_finds_nothing_in_a_tiny_index(local_retrievers, query):
     explanation = retriever.explain(query)
     assert not explanation.hits
     assert "left out 6 hits: the best has " in explanation.warnings[-1]
-    assert f"below min_score={LEAST:g}" in explanation.warnings[-1]
+    assert f"below min_score={MIN_RELEVANCE:g}" in explanation.warnings[-1]
     everything = ContextualFusionRetriever(local_retrievers)
     hits = everything.retrieve(query)
     assert len(hits) == len(await everything.aretrieve(query)) == 6, (
         "an engine gets the best there is"
     )
-    assert hits[0].score < LEAST
+    assert hits[0].score < MIN_RELEVANCE
 
 
 @pytest.mark.parametrize(
@@ -521,7 +526,7 @@ def test_a_word_of_the_notes_finds_something(seven_notes):
 @pytest.mark.parametrize("query", ["asdfghjkl", "databse", "the"])
 def test_a_query_with_unknown_words_can_find_nothing(seven_notes, query):
     assert seven_notes.retrieve(query) == []
-    assert f"below min_score={LEAST:g}" in seven_notes.explain(query).warnings[-1]
+    assert f"below min_score={MIN_RELEVANCE:g}" in seven_notes.explain(query).warnings[-1]
     assert not seven_notes.explain("the").judgement.unknown_words, "a stop word is in no index"
 
 
@@ -534,5 +539,5 @@ def test_auto_keeps_all_hits_of_a_question_or_none(seven_notes):
         for query in ("slowness", "what are our servers called?", "asdfghjkl")
     }
     for explanation in explanations.values():
-        assert bool(explanation.hits) == (explanation.relevance >= LEAST)
+        assert bool(explanation.hits) == (explanation.relevance >= MIN_RELEVANCE)
         assert explanation.left_out in {0, 21}

@@ -38,7 +38,7 @@ class Vectors:
 
     def __init__(self, collection, keyword):
         self.collection, self.keyword = collection, keyword
-        self.nodes, self.selected_ids = keyword.state.nodes, keyword.state.selected_ids
+        self.nodes, self.matching_ids = keyword.state.nodes, keyword.state.matching_ids
 
     def dense_queries(self, embeddings, top_k, filters=None):
         store = AnyStore(ChromaVectorStore(chroma_collection=self.collection))

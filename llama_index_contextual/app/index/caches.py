@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from llama_index_contextual.app.index.vectors import UnitVectors, VectorIndex, unit_vectors
-from llama_index_contextual.retrievers.arrays import ArrayIndex, matches
+from llama_index_contextual.retrievers.arrays import ArrayIndex, find_sorted
 from llama_index_contextual.retrievers.bm25_index import Bm25Index
 from llama_index_contextual.retrievers.chunk_info import CHUNK_INFO_VERSION, ChunkInfoIndex
 from llama_index_contextual.retrievers.names import NAMES_VERSION, NameIndex
@@ -47,7 +47,7 @@ class Moment(NamedTuple):
         vectors: The vectors of all chunks. Empty without an embedding, and if the index was made
             with another one.
         names: The names of all documents.
-        answers: Values computed for all chunks, by name.
+        cached_values: Values computed for all chunks, by name.
     """
 
     revision: tuple[str, int]
@@ -55,7 +55,7 @@ class Moment(NamedTuple):
     infos: ChunkInfoIndex
     vectors: VectorIndex
     names: NameIndex
-    answers: dict[str, Any]
+    cached_values: dict[str, Any]
 
 
 class Caches:
@@ -108,7 +108,7 @@ class Caches:
             infos=ChunkInfoIndex(),
             vectors=VectorIndex(),
             names=NameIndex(),
-            answers={},
+            cached_values={},
         )
         loaded: dict[str, Any] = {
             kind: self._load(kind, getattr(empty, kind), identity) for kind in self._makers
@@ -197,4 +197,4 @@ def _lacking(known: Ints, rows: Ints) -> Ints:
     if known is rows:
         return rows[:0]
     # This is ten times as fast as numpy's set differences, which do not exploit the order.
-    return np.delete(rows, matches(known, rows)[1])
+    return np.delete(rows, find_sorted(known, rows)[1])

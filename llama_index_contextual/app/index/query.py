@@ -40,9 +40,9 @@ class IndexView(KeywordView):
         self.snapshot = snapshot
         self._caches = caches
         self._moment = self._caches.moment_of(snapshot)
-        self.engine = self._moment.bm25
+        self.bm25 = self._moment.bm25
         self.infos = self._moment.infos
-        self.answers = self._moment.answers
+        self.cached_values = self._moment.cached_values
         self._row_of: dict[str, int] = {}  # by node id, for the ids that were needed
 
     # Nodes and filters
@@ -54,7 +54,7 @@ class IndexView(KeywordView):
 
     def column(self, key: str) -> Sequence[Any]:
         """Return the values of a metadata key, one for each node."""
-        return self.answer(f"metadata {key}", lambda: self._column(key))
+        return self.cached(f"metadata {key}", lambda: self._column(key))
 
     def _column(self, key: str) -> list[Any]:
         def read(rows: Rows) -> list[Any]:
@@ -118,7 +118,7 @@ class IndexView(KeywordView):
             )
         if not embeddings:
             return []
-        among = None if filters is None else self.admitted(filters)
+        among = None if filters is None else self.matching_rows(filters)
         hits = self._moment.vectors.nearest(embeddings, top_k, among)
         return [self.pool(hits_of_query, top_k) for hits_of_query in hits]
 

@@ -84,7 +84,7 @@ class UnitVectors(RowArrays):
 class VectorIndex(ArrayIndex):
     """Unit vectors by row number."""
 
-    made_of = UnitVectors
+    arrays_type = UnitVectors
 
     def nearest(
         self, queries: Sequence[Sequence[float]], top_k: int, among: Ints | None = None
@@ -103,9 +103,9 @@ class VectorIndex(ArrayIndex):
         places = np.flatnonzero(self.live)
         scopes = [places]
         if among is not None:
-            scopes.append(places[np.isin(self.every[places], among)])
+            scopes.append(places[np.isin(self.all_rows[places], among)])
         if not len(places):
-            return [[(self.every[:0], np.empty(0)) for _ in scopes] for _ in queries]
+            return [[(self.all_rows[:0], np.empty(0)) for _ in scopes] for _ in queries]
         for query in queries:
             self._check_length(len(query))
         return [self._nearest_to(query, top_k, scopes) for query in unit_vectors(queries)]

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from llama_index_contextual.app.serve.excerpts import excerpt
-from llama_index_contextual.retrievers.asking import keyword_retriever_of
+from llama_index_contextual.retrievers.asking import keyword_member_of
 from llama_index_contextual.tools.per_document import limit_per_document
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError
@@ -162,9 +162,9 @@ def find_hits(
         explanation = retriever.explain(question)
     suggestions = list[str]()
     if explanation.judgement.unknown_words or not explanation.hits:
-        keywords = keyword_retriever_of(retriever.members)
+        keywords = keyword_member_of(retriever.members)
         if keywords is not None:
-            suggestions = keywords[1].suggest(question)
+            suggestions = keywords.retriever.suggest(question)
     shown = limit_per_document(explanation.hits, _document_of, per_file, most)
     further = _further_hits(explanation.hits, {hit.node_id for hit in shown})
     shown_hits = [ShownHit(hit, 0) for hit in shown]
