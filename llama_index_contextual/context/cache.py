@@ -229,7 +229,7 @@ class ContextCache:
         self.keep(with_text, document)
 
     def close(self) -> None:
-        """Close the store if this cache opened it."""
+        """Close the file of a SQLite store. It opens again when it is needed."""
         if isinstance(self.store, SQLiteKVStore):
             self.store.close()
 

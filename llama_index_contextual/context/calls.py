@@ -33,7 +33,6 @@ _THIS_MACHINE = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104
 _TAKE_MAX_TOKENS = (
     "openai",
     "anthropic",
-    "openailike",
     "mistral",
     "groq",
     "together",
@@ -150,7 +149,7 @@ def is_local(llm: LLM) -> bool:
 
 def _tokens_of(response: ChatResponse) -> Tokens:
     """Return the token counts of a response from OpenAI, Anthropic or Ollama."""
-    usage = _field(getattr(response, "raw", None), "usage")
+    usage = _field(response.raw, "usage")
     details = _field(usage, "prompt_tokens_details")
     counts = [
         _field(usage, "prompt_tokens", "input_tokens"),

@@ -122,7 +122,7 @@ def hide_headings(node: BaseNode) -> None:
     names = _names_in(node.metadata)
     _reset_views(node, names)
     header_name = metadata.key_in(node.metadata, metadata.HEADER_PATH)
-    if metadata.is_of_our_parser(node.metadata) and header_name in node.metadata:
+    if metadata.is_of_our_parser(node.metadata):
         _hide_from_embed(node, names, [header_name])
 
 

@@ -130,6 +130,26 @@ def test_a_value_that_was_changed_in_the_file_is_treated_as_absent(store):
     assert store.get_all() == {"b": {"text": "zwei"}}
 
 
+@pytest.mark.parametrize("written", ["[1]", "no JSON", "5", b"\xff"])
+def test_a_value_that_is_not_an_object_is_treated_as_absent(store, written):
+    store.put_rows("contexts", [("a", written)])
+    assert store.get_all("contexts") == {}
+
+
+def test_deleting_from_a_store_without_a_file_creates_none(tmp_path):
+    assert not SQLiteKVStore(tmp_path / "contexts.sqlite").delete("a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_is_deleted_from_its_collection_alone(store):
+    store.put("a", {"n": 1}, collection="rooms")
+    store.put("a", {"n": 2})
+    store.put("b", {"n": 3})
+    assert store.delete("a")
+    assert store.get_all() == {"b": {"n": 3}}
+    assert store.get_all("rooms") == {"a": {"n": 1}}
+
+
 NODE = TextNode(text="It rained.")
 
 
@@ -166,3 +186,64 @@ def test_a_context_from_another_folder_survives_an_edit_once_it_is_renewed(folde
     airport.renew([NODE], document("README.md"), [copied])
     edited = document("README.md", "It rained. Then it snowed.")
     assert airport.find([NODE], edited) == [copied]
+
+
+@pytest.fixture
+def cache():
+    return ContextCache(SimpleKVStore(), lambda _: "version")
+
+
+WRITTEN = CachedContext("Of the harbour.")
+REFUSED = CachedContext("", "copy")
+
+
+def test_a_document_without_a_path_is_known_by_its_id(cache):
+    cache.keep([(NODE, WRITTEN)], SourceDocument("1", "", "It rained."))
+    for document_id, expected in (("1", WRITTEN), ("2", CachedContext())):
+        edited = SourceDocument(document_id, "", "It rained. Then it snowed.")
+        assert cache.find([NODE], edited) == [expected]
+
+
+def test_a_context_counts_before_a_refusal_and_a_refusal_before_nothing(cache):
+    cache.keep([(NODE, REFUSED)], document("a.md", "It rained. Then it snowed."))
+    assert cache.find([NODE], document("a.md")) == [REFUSED]
+    cache.keep([(NODE, WRITTEN)], document("b.md", "It rained. Then it hailed."))
+    for path, text in (("a.md", "hailed"), ("b.md", "snowed")):
+        edited = document(path, f"It rained. Then it {text}.")
+        assert cache.find([NODE], edited) == [WRITTEN]
+
+
+def test_a_context_belongs_to_the_model_and_the_prompt_that_made_it():
+    store = SimpleKVStore()
+    versions = [ContextCache(store, lambda _, version=version: version) for version in "ab"]
+    versions[0].keep([(NODE, WRITTEN)], document("a.md"))
+    assert [cache.find([NODE], document("a.md")) for cache in versions] == [
+        [WRITTEN],
+        [CachedContext()],
+    ]
+
+
+@pytest.mark.parametrize("value", [{"text": 5}, {"reason": ["copy"]}, {}, ["It rained."], "It"])
+def test_a_value_of_another_program_is_no_context(cache, monkeypatch, value):
+    monkeypatch.setattr(cache.store, "get", lambda *_: value)
+    assert cache.find([NODE], document("a.md")) == [CachedContext()]
+
+
+def test_closing_a_cache_closes_its_file(tmp_path, monkeypatch):
+    closed = []
+    cache = ContextCache(tmp_path / "contexts.sqlite", lambda _: "version")
+    monkeypatch.setattr(cache.store, "close", lambda: closed.append("file"))
+    cache.close()
+    assert closed == ["file"]
+
+
+def test_nothing_is_written_for_no_chunks(tmp_path):
+    ContextCache(tmp_path / "contexts.sqlite", lambda _: "version").keep([], document("a.md"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_by_default_contexts_are_in_the_cache_folder_of_llamaindex(monkeypatch, tmp_path):
+    monkeypatch.setenv("LLAMA_INDEX_CACHE_DIR", str(tmp_path))
+    cache = ContextCache(None, lambda _: "version")
+    assert cache.store.path == tmp_path / "contextual" / "contexts.sqlite3"
+    assert cache.place is None

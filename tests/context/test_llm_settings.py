@@ -43,6 +43,7 @@ WRONG = [
     ({"max_calls": "some"}, r"`max_calls` must be .*got 'some'"),
     ({"max_calls": -1}, r"`max_calls` must be .*got -1"),
     ({"cache": 3}, "`cache` must be .*got 3"),
+    ({"cache": ""}, "`cache` must be .*got ''"),
     ({"prompt": PromptTemplate("{chunks}")}, "must contain {document}"),
     ({"prompt": PromptTemplate("{document} {chunks} {author}")}, r"unknown fields \['author'\]"),
     ({"prompt": PromptTemplate("{chunks} {document}")}, "and, after it, {chunks}"),
@@ -173,6 +174,12 @@ def test_an_llm_object_is_not_serialised_and_can_be_passed_again():
     assert (copy.generator.batch_size, copy.generator.prompts) == (3, (prompt,))
     assert copy.generator.cache.store is None
     assert copy.fingerprint == step.fingerprint
+
+
+def test_an_option_that_is_passed_again_overrides_the_saved_one():
+    step = ContextualNodePostprocessor("llm", llm=MockLLM(), cache=False, batch_size=3)
+    copy = ContextualNodePostprocessor.from_dict(step.to_dict(), llm=MockLLM(), batch_size=5)
+    assert copy.generator.batch_size == 5
 
 
 def test_a_store_object_is_not_serialised_and_can_be_passed_again():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import PurePosixPath
 
 import pytest
@@ -17,7 +18,7 @@ from llama_index.core.schema import MetadataMode, NodeWithScore, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.embeddings.ollama import OllamaEmbedding
 
-from llama_index_contextual.context.base import ContextGenerator
+from llama_index_contextual.context.base import ContextGenerator, ContextUsage
 from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.context.generators.headings import HeadingContextGenerator
 from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
@@ -253,6 +254,56 @@ def test_paid_contexts_are_kept_until_the_generator_or_its_version_changes(nodes
     paid.version = "2"
     step(nodes)
     assert paid.asked == 4
+
+
+def test_a_context_of_another_generator_is_replaced_although_its_version_is_equal(nodes):
+    ContextualNodePostprocessor(Paid())(nodes)
+    other = Paid()
+    other.name = "llm:other"
+    ContextualNodePostprocessor(other)(nodes)
+    assert other.asked == 2
+    assert {node.metadata["context_source"] for node in nodes} == {"llm:other"}
+
+
+def test_only_outdated_contexts_are_part_of_an_estimate(nodes):
+    step = ContextualNodePostprocessor(Paid())
+    step(nodes[:1])
+    assert step.estimate(nodes).chunks == 1
+    assert ContextualNodePostprocessor().estimate(nodes).chunks == 2
+    assert ContextualNodePostprocessor("off").estimate(nodes).chunks == 0
+
+
+def test_without_contexts_nothing_is_counted(nodes):
+    step = ContextualNodePostprocessor("off")
+    step(nodes)
+    assert step.usage == ContextUsage()
+
+
+def test_closing_a_step_closes_its_generator():
+    closed = []
+
+    class Opened(Paid):
+        def close(self):
+            closed.append(self)
+
+    step = ContextualNodePostprocessor(Opened())
+    step.close()
+    assert closed == [step.generator]
+    ContextualNodePostprocessor("off").close()
+
+
+def test_progress_is_drawn_only_on_request(nodes, capsys):
+    step = ContextualNodePostprocessor()
+    step(nodes)
+    assert capsys.readouterr().err == ""
+    step(nodes, show_progress=True)
+    assert re.search(r"Contexts: 100%.* 2/2 ", capsys.readouterr().err)
+
+
+def test_a_function_is_told_the_progress(nodes):
+    counts = []
+    ContextualNodePostprocessor()(nodes, progress=counts.append)
+    assert counts == [(2, 2)]
 
 
 def test_a_failure_without_fallback_is_an_error_and_keeps_what_was_paid(nodes):
@@ -511,6 +562,17 @@ def test_new_descriptions_reuse_paid_contexts_from_the_cache(fake_model, tmp_pat
         assert nodes[0].metadata["context"].count("api: ") == 1
         assert len(fake_model.requests) == 1
         step.close()
+
+
+def test_descriptions_are_ordered_by_path_whatever_the_order_of_the_setting():
+    texts = {"api": "REST", "/": "A shop", "api/v2": "Version two"}
+    reversed_texts = dict(reversed(texts.items()))
+    steps = [ContextualNodePostprocessor(descriptions=said) for said in (texts, reversed_texts)]
+    for step in steps:
+        [node] = step([TextNode(text="By card.", metadata={"path": "api/v2/pay.md"})])
+        lines = node.metadata["context"].splitlines()
+        assert lines[1:] == ["A shop", "api: REST", "api/v2: Version two"]
+    assert steps[0].fingerprint == steps[1].fingerprint
 
 
 def test_descriptions_change_the_fingerprint_and_survive_a_copy():

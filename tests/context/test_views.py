@@ -137,6 +137,7 @@ def test_an_id_for_keywords_is_not_embedded(place):
             True,
         ),  # the hour is not said
         ("date", "early", "Document: a.md", True),
+        ("date", "2026-02-31", "Document: a.md", True),  # no day, so it has no words
         ("author", "Ana", "Document: ana.md", True),  # a chance
     ],
 )

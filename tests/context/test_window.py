@@ -79,6 +79,36 @@ def test_a_chunk_is_found_by_its_text_if_its_offsets_are_wrong():
     assert position(TextNode(text="elsewhere"), document) == (0, 0)
 
 
+def test_a_document_of_exactly_the_window_fits():
+    document, nodes = cut(PARAGRAPHS)
+    size = words(document.text)
+    assert shown(nodes[:1], document, nodes, size) == document.text.strip()
+    assert shown(nodes[:1], document, nodes, size - 1).startswith("(The document is longer")
+
+
+def test_the_outline_gets_at_most_a_fourth_of_the_window():
+    document, nodes = cut(PARAGRAPHS)
+    for number, node in enumerate(nodes):
+        node.metadata["header_path"] = f"Heading number {number}"
+    window = 120
+    text = shown(nodes[30:32], document, nodes, window)
+    outline = text.partition("Its outline:\n")[2].partition("\n\n[…]")[0]
+    most_characters = window * len(document.text) // words(document.text)
+    assert outline.startswith("Heading number 0\nHeading number 1\n")
+    assert len(outline) == pytest.approx(most_characters / 4, abs=2)
+
+
+def test_as_much_text_is_shown_before_the_chunks_as_after_them():
+    document, nodes = cut(PARAGRAPHS)
+    text = shown(nodes[30:32], document, [], 120)
+    assert "outline" not in text
+    excerpt = text.split("[…]")[1]
+    before, _, rest = excerpt.partition(PARAGRAPHS[30])
+    after = rest.partition(PARAGRAPHS[31])[2]
+    assert len(before) == pytest.approx(len(after), abs=3)
+    assert len(before) > 100
+
+
 @pytest.mark.parametrize("tokens", [40, 80, 200])
 def test_the_shown_document_grows_with_the_window_and_fits_into_it(tokens):
     document, nodes = cut(PARAGRAPHS)
