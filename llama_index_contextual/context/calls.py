@@ -122,11 +122,11 @@ class ModelCalls:
             return await llm.achat(messages, **limits)
 
     def _note_failure(self, error: Exception) -> None:
-        is_about_prompt = errors.status_of(error) in errors.ABOUT_PROMPT
-        if not is_about_prompt:
-            self._failures += 1
-        is_unreachable = self._failures >= _FAILURES
-        self._paused_until = time.monotonic() + _PAUSE if is_unreachable else 0.0
+        if errors.status_of(error) in errors.ABOUT_PROMPT:
+            return
+        self._failures += 1
+        if self._failures >= _FAILURES:
+            self._paused_until = time.monotonic() + _PAUSE
 
 
 def context_window(llm: LLM) -> int:

@@ -129,6 +129,18 @@ def test_a_request_that_was_refused_is_not_repeated(model_calls):
     assert len(llm.requests) == 1
 
 
+@pytest.mark.parametrize("max_calls", [0, 2])
+def test_at_most_max_calls_requests_are_sent(max_calls):
+    usage = ContextUsage()
+    model_calls = calls.ModelCalls(usage, max_calls)
+    llm = Scripted()
+    for _ in range(max_calls):
+        send(model_calls, llm)
+    with pytest.raises(ContextError, match=f"max_calls={max_calls} reached"):
+        send(model_calls, llm)
+    assert len(llm.requests) == usage.calls == max_calls
+
+
 def test_after_three_failures_in_a_row_requests_pause_for_thirty_seconds(model_calls, clock):
     fail(model_calls, 500, times=2)
     assert not model_calls.is_paused
@@ -149,8 +161,12 @@ def test_an_answer_ends_a_row_of_failures(model_calls):
     assert not model_calls.is_paused
 
 
-def test_a_refused_prompt_says_nothing_about_the_server(model_calls):
+def test_a_refused_prompt_does_not_pause_requests(model_calls, clock):
     fail(model_calls, 400, times=4)
+    assert not model_calls.is_paused
+    fail(model_calls, 500, times=3)
+    clock.now += 31
+    fail(model_calls, 400, times=1)
     assert not model_calls.is_paused
 
 
