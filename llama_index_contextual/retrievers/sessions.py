@@ -103,11 +103,11 @@ class SessionScore:
 
 
 def sentences_of(message: str) -> list[str]:
-    """Return the six longest sentences of a message in their order, or none for one sentence."""
-    sentences = sentences_in(message)
+    """Return the six longest distinct sentences of a message in order, or none for one sentence."""
+    sentences = list(dict.fromkeys(sentences_in(message)))
     if len(sentences) == 1:
         return []
-    longest_first = sorted(dict.fromkeys(sentences), key=len, reverse=True)
+    longest_first = sorted(sentences, key=len, reverse=True)
     longest = longest_first[:_MAX_SENTENCES]
     return [
         sentence

@@ -50,7 +50,7 @@ class Vocabulary:
             words.setdefault(_plain(word), word)
 
         words_by_end = defaultdict(list)
-        for word in filter(None, words):
+        for word in words:
             for letter in {word[0], word[-1]}:
                 words_by_end[len(word), letter].append(word)
         return cls(words, words_by_end, names_by_word)

@@ -143,7 +143,7 @@ class ContextualVectorRetriever(PoolRetriever):
             self.reader = index
         else:
             self.reader, index = _any_store_of(index, vector_store_kwargs)
-        if objects is None and object_map is None:
+        if object_map is None:
             object_map = getattr(index, "_object_map", None)
         super().__init__(
             callback_manager=callback_manager or getattr(index, "_callback_manager", None),

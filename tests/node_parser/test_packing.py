@@ -1,5 +1,6 @@
 """How blocks and sentences are packed into chunks, and how chunks overlap."""
 
+import re
 import textwrap
 
 import pytest
@@ -123,6 +124,15 @@ def test_headings_without_text_share_chunks():
     assert [chunk.count("#") for chunk in texts] == [3] * 13 + [1]
 
 
+def test_no_chunk_exceeds_the_size_if_a_tokenizer_also_counts_breaks_between_paragraphs():
+    def words_and_breaks(text):
+        return re.findall(r"\S+|\n\n(?=\S)", text)
+
+    paragraph = " ".join([SENTENCE] * 2)  # 14 words
+    texts, _ = pieces("\n\n".join([paragraph] * 30), tokenizer=words_and_breaks)
+    assert {len(words_and_breaks(text)) for text in texts[:-1]} == {6 * 15 - 1}
+
+
 def test_a_word_is_cut_into_pieces_that_fit_whatever_a_character_costs():
     def four_tokens_for_each_character(text):
         return 4 * text
@@ -214,6 +224,17 @@ def test_a_chunk_that_begins_with_the_heading_of_a_merged_section_has_its_path_a
     assert [heading.title for heading in span.path] == ["Report", "Income"]
 
 
+def test_a_chunk_that_begins_inside_a_section_has_its_path_although_it_ends_in_another():
+    last_words = "These are the last words."
+    income = f"{LARGE_SECTION}These are five more words. {last_words}"
+    text = f"# Report\n\n{income}\n\n## Bank\n\nSix words of the last part.\n"
+    settings = ChunkSettings(17, 0, min_chunk_size=0, min_section_size=20, tokenizer=str.split)
+    last = split_markdown(text, settings=settings)[-1]
+    assert text[last.start : last.end].startswith(last_words)
+    assert [heading.title for heading in last.path] == ["Report", "Income"]
+    assert [heading.title for heading in last.open_path] == ["Report", "Bank"]
+
+
 def test_an_overlap_does_not_reach_over_the_heading_of_a_merged_section():
     six_words = "Six words of the first part."
     spans = spans_of_merged_sections(six_words, chunk_size=24, chunk_overlap=20)
@@ -269,6 +290,12 @@ def test_a_table_keeps_its_head_and_first_row_and_a_fence_its_ends(size):
     assert texts[-1] != "```"
 
 
+def test_only_the_first_line_of_a_fence_stays_with_the_next():
+    line = "five words stand right here\n"
+    texts, _ = pieces(f"```\n{line}{line}{line}```", chunk_size=8, tokenizer=str.split)
+    assert texts[0] == f"```\n{line}".strip()
+
+
 def test_an_endless_sentence_is_split_between_words():
     texts, _ = pieces("harbour " * 400)
     assert len(texts) > 2
@@ -321,6 +348,17 @@ def test_a_wrapped_text_is_split_between_sentences():
     texts, _ = pieces(textwrap.fill(text, width=70))
     assert len(texts) > 2
     assert all(part.endswith("Today.") for part in texts)
+
+
+@pytest.mark.parametrize(
+    ("above", "count"), [("The ship is in now", 2), ("The ship is in then", 1)]
+)
+def test_a_line_goes_on_with_the_line_above_if_its_first_word_would_not_have_fit_there(
+    above, count
+):
+    widest = "Seventh day of the voyage."  # 18 + 1 + 7 characters
+    texts, _ = pieces(f"{above}\n{widest}", chunk_size=30, tokenizer=len)
+    assert len(texts) == count
 
 
 def test_a_line_that_begins_with_a_small_letter_goes_on_with_the_sentence_above():

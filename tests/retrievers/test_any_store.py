@@ -259,7 +259,10 @@ def test_a_warning_names_a_mode_that_chroma_ignores(on):
         retriever = ContextualVectorRetriever(
             on("chroma"), vector_store_query_mode=VectorStoreQueryMode.HYBRID
         )
-    assert names(retriever.retrieve(QUESTION)) == "01234567"
+    assert retriever.retrieve(QUESTION) == ContextualVectorRetriever(on("chroma")).retrieve(
+        QUESTION
+    )
+    assert retriever.keeps_scores
     with pytest.raises(SettingError, match="`vector_store_query_mode` must be one of"):
         ContextualVectorRetriever(on("chroma"), vector_store_query_mode="mrm")
 
@@ -351,3 +354,25 @@ def test_a_store_with_distances_is_fused_like_one_with_cosines(embedding, mode, 
         fusion = ContextualFusionRetriever([retriever, ContextualBM25Retriever(notes())], mode=mode)
         orders.append([hit.node.node_id for hit in fusion.retrieve("the web of alpha")])
     assert orders[0] == orders[1]
+
+
+class Numbered(SimpleVectorStore):
+    """A store that numbers its vectors and knows no ids of nodes, like FAISS."""
+
+    numbers: dict = {}  # noqa: RUF012  a pydantic field
+
+    def add(self, nodes, **kwargs):
+        for node_id in super().add(nodes, **kwargs):
+            self.numbers[node_id] = str(len(self.numbers))
+        return [*self.numbers.values()]
+
+    def query(self, query, **kwargs):
+        result = super().query(query, **kwargs)
+        result.ids = [self.numbers[node_id] for node_id in result.ids]
+        return result
+
+
+def test_the_nodes_of_a_store_that_numbers_its_vectors_are_found(embedding):
+    context = StorageContext.from_defaults(vector_store=Numbered())
+    index = VectorStoreIndex(notes(), storage_context=context, embed_model=embedding)
+    assert names(ContextualVectorRetriever(index).retrieve(QUESTION)) == "01234567"

@@ -40,9 +40,9 @@ from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
 NOW = date(2026, 4, 10)
 
 
-def ranking(name, scores, weight, query=0, *, is_keyword=False):
+def ranking(name, scores, weight, query=0, *, is_keyword=False, model=None):
     ids, values = rank_candidates([Candidate(*pair) for pair in scores.items()])
-    return Ranking(name, query, weight, ids, values, len(ids), is_keyword)
+    return Ranking(name, query, weight, ids, values, len(ids), is_keyword, model)
 
 
 def known_chunks(metadata_of_chunks):
@@ -75,15 +75,21 @@ class Known(ContextualBM25Retriever):
 
 
 def fused(vector, keyword, sessions, ages, **more):
-    rankings = [ranking("vector", vector, 0.4), ranking("keyword", keyword, 0.6, is_keyword=True)]
+    model = more.pop("model", None)
+    rankings = [
+        ranking("vector", vector, 0.4, model=model),
+        ranking("keyword", keyword, 0.6, is_keyword=True),
+    ]
     for number, answer in enumerate(more.pop("sentences", []), start=1):
-        rankings.append(ranking("vector", answer, 0.4, number))
+        rankings.append(ranking("vector", answer, 0.4, number, model=model))
     metadata = {}
     for node_id, session in sessions.items():
         age = ages[session]
         day = None if age is None else str(NOW - timedelta(days=age))
         metadata[node_id] = {"path": f"{session}.md", "date": day}
-    table, _ = fuse_sessions("q", rankings, KeywordMember("keyword", Known(metadata)), NOW, **more)
+    message = more.pop("message", "q")
+    keywords = KeywordMember("keyword", Known(metadata))
+    table, _ = fuse_sessions(message, rankings, keywords, NOW, **more)
     return ranked(table)
 
 
@@ -129,6 +135,19 @@ def test_the_newer_of_equal_sessions_wins_and_an_undated_one_is_between():
     assert age[1] == pytest.approx((age[0] + age[2]) / 2), "the middle of those that have one"
 
 
+def test_the_oldest_session_of_all_is_not_taken_for_an_undated_one():
+    vector = {"new": 0.5, "old": 0.5, "none": 0.5}
+    ages = {"new": 1, "old": 4000, "none": None}
+    hits = fused(vector, {}, {name: name for name in vector}, ages, half_life_days=1)
+    assert [hit.node_id for hit in hits] == ["new", "none", "old"]
+
+
+def test_a_candidate_that_nothing_speaks_for_still_has_a_score_above_zero():
+    vector = dict.fromkeys("abcdefghijkl", 0.9) | {"z": 0.1}
+    hits = fused(vector, {}, {name: name for name in vector}, dict.fromkeys(vector))
+    assert hits[-1].raw == 0 < hits[-1].score
+
+
 def test_a_session_has_the_mean_of_its_three_best_chunks_and_its_best_sentence():
     chunks = [[3.0, 6.0, 0.9], [3.0, 6.0, 0.3], [3.0, 6.0, 0.3], [0.0, 0.0, 0.0], [3.0, 6.0, 0.3]]
     sessions = [Session(name, None) for name in "aaaab"]
@@ -152,11 +171,12 @@ def test_a_sentence_counts_by_what_it_is_above_the_last_candidate_in_six_deviati
     weight = shipped_weights("messages")["sentence"]
     same = {name: name for name in "ab"}
     scores = {"a": 0.8, "b": 0.2}  # the deviation is 0.3
-    whole = fused(scores, {}, same, dict.fromkeys("ab", 3))
+    keywords = {"a": 9.0, "b": 1.0}  # their deviation does not matter
+    whole = fused(scores, keywords, same, dict.fromkeys("ab", 3))
     assert credit_of("sentence", whole) == pytest.approx(weight * 0.6 / 1.8)
     for above in (0.2, 0.9):
         sentences = [{"a": 0.1 + above, "b": 0.1}]
-        hits = fused(scores, {}, same, dict.fromkeys("ab", 3), sentences=sentences)
+        hits = fused(scores, keywords, same, dict.fromkeys("ab", 3), sentences=sentences)
         assert credit_of("sentence", hits) == pytest.approx(weight * above / 1.8)
 
 
@@ -164,6 +184,33 @@ def test_a_third_of_what_one_chunk_holds_of_the_message_counts_for_its_session()
     hits = fused({"a": 0.6}, {"a": 5.0}, {"a": "a"}, {"a": 3})
     weight = shipped_weights("messages")["session keyword"]
     assert credit_of("session keyword", hits) == pytest.approx(weight * 0.5 / 3)
+
+
+def test_a_sentence_that_the_english_model_cannot_read_counts_a_fifth():
+    same = {name: name for name in "ab"}
+    credits_of_sentence = [
+        credit_of(
+            "sentence",
+            fused(
+                {"a": 0.8, "b": 0.2},
+                {},
+                same,
+                dict.fromkeys("ab", 3),
+                sentences=[{"a": 0.9, "b": 0.1}],
+                message="体調が良くなりました",
+                model=model,
+            ),
+        )
+        for model in ("all-minilm", "another")
+    ]
+    assert credits_of_sentence[0] == pytest.approx(0.2 * credits_of_sentence[1])
+
+
+def test_words_count_less_if_hardly_any_matches_beside_multilingual_vectors():
+    hits = fused({"a": 0.6}, {"a": 1.0}, {"a": "a"}, {"a": 3}, model="multilingual-e5")
+    weight = shipped_weights("messages")["session keyword"]
+    trust = 0.4  # a tenth of the message matches, and a fourth would give full trust
+    assert credit_of("session keyword", hits) == pytest.approx(weight * trust * 0.1 / 3)
 
 
 def test_a_sentence_finds_no_candidates_of_its_own():
@@ -253,7 +300,7 @@ def test_sessions_are_days_of_a_note_else_sections():
 
 def test_a_message_is_split_if_it_has_several_sentences():
     assert sentences_of("does JC like ginger?") == []
-    message = "Hi! The ginger tea really helps.\nI sleep better than last week. Thanks."
+    message = "Hi! The ginger tea really helps.\nI sleep better than last week. Many thanks."
     assert sentences_of(message) == [
         "The ginger tea really helps.",
         "I sleep better than last week.",

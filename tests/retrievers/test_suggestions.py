@@ -44,10 +44,22 @@ def test_suggestions(query, suggestions):
         ("cntrolr", []),
         ("xontroller", ["controller"]),
         ("controllex", ["controller"]),
+        ("conxrolzer", ["controller"]),
+        ("contrxlyr", []),
     ],
 )
-def test_a_similar_word_is_at_most_two_characters_longer_or_shorter(query, suggestions):
+def test_a_similar_word_differs_by_at_most_two_characters(query, suggestions):
     assert Vocabulary.of(["A controller."], []).suggest(query) == suggestions
+
+
+def test_at_most_three_words_are_proposed_for_each_unknown_word():
+    vocabulary = Vocabulary.of(["The kettle, nettle, settle and mettle."], [])
+    assert len(vocabulary.suggest("hettle")) == 3
+
+
+def test_at_most_five_suggestions_are_made():
+    names = [f"Kettle of house {number}" for number in range(9)]
+    assert len(Vocabulary.of([], names).suggest("kettel")) == 5
 
 
 def test_a_word_is_proposed_without_a_possessive_ending():
@@ -67,6 +79,11 @@ def test_names_with_more_words_of_the_query_come_first():
     vocabulary = Vocabulary.of([], names)
     assert vocabulary.suggest("graphs algoritm")[0] == "The Dijkstra Algorithm for graphs"
     assert vocabulary.suggest("algoritm")[0] == "Algorithm"
+
+
+def test_a_name_with_two_words_of_the_query_comes_before_a_more_similar_one():
+    names = ["Controller", "Controlled access of doors"]
+    assert Vocabulary.of([], names).suggest("doors controler")[:2] == names[::-1]
 
 
 def test_a_retriever_suggests_names_of_files_headings_and_words():
