@@ -62,6 +62,51 @@ def test_offsets_are_valid_if_only_nodes_are_known():
     ]
 
 
+def test_chunks_are_sorted_by_their_offsets():
+    first, second = slices("One. Two.", (0, 5), (5, 9))
+    [chunks] = group_by_document([second, first])
+    assert [node.text for node in chunks.nodes] == ["One. ", "Two."]
+    assert chunks.document.text == "One. Two."
+
+
+def test_overlapping_chunks_are_joined_without_repeating_the_overlap():
+    nodes = slices("One. Two. Three.", (0, 9), (5, 16))
+    [chunks] = group_by_document(nodes)
+    assert chunks.document.text == "One. Two. Three."
+
+
+def test_facts_come_from_the_document_and_the_first_chunk():
+    [node] = slices("One.", (0, 4), path="a.md")
+    node.metadata.update(title="Of the chunk", date="2026-01-28", author="Bo")
+    facts = {"title": "Of the document", "tags": "harbour", "author": "Ana"}
+    [chunks] = group_by_document(
+        [node], documents=[Document(text="One.", id_="a.md", metadata=facts)]
+    )
+    assert chunks.document.metadata == {
+        "path": "a.md",
+        "title": "Of the chunk",
+        "tags": "harbour",
+        "author": "Ana",
+    }
+
+
+def test_of_two_documents_with_one_path_the_first_is_used():
+    node = TextNode(text="Two.", metadata={"path": "a.md"})
+    documents = [
+        Document(text=f"{word}. Two.", metadata={"path": "a.md"}) for word in ("One", "No")
+    ]
+    [chunks] = group_by_document([node], documents=documents)
+    assert chunks.document.text == "One. Two."
+
+
+def test_an_id_counts_before_a_path():
+    [node] = slices("Two.", (0, 4), path="a.md")
+    by_path = Document(text="One. Two.", metadata={"path": "a.md"})
+    by_id = Document(text="Zero. Two.", id_="a.md")
+    [chunks] = group_by_document([node], documents=[by_path, by_id])
+    assert chunks.document.text == "Zero. Two."
+
+
 def test_a_wrong_offset_costs_no_memory():
     nodes = slices("one two", (0, 3), (4, 7))
     nodes[1].start_char_idx, nodes[1].end_char_idx = 10**12, 10**12 + 3

@@ -39,6 +39,10 @@ CASES = {
         {"title": "A plan", "header_path": "Work"},
         "Document: memory/2026-01-28.md > Work\nA plan",
     ),
+    "title of several lines": (
+        {"title": "A\n  plan", "header_path": "Work"},
+        "Document: memory/2026-01-28.md > Work\nA plan",
+    ),
     "title that a heading says": (
         {"title": "work", "header_path": "Work"},
         "Document: memory/2026-01-28.md > Work",
@@ -71,6 +75,19 @@ CASES = {
 @pytest.mark.parametrize(("metadata", "expected"), CASES.values(), ids=CASES)
 def test_context_of_a_chunk(metadata, expected):
     assert describe(metadata) == expected
+
+
+def test_a_chunk_has_the_title_of_its_document_unless_it_has_its_own():
+    document = DOCUMENT._replace(metadata={"title": "A plan"})
+    assert describe({}, document).endswith("\nA plan")
+    assert describe({"title": "Another"}, document).endswith("\nAnother")
+
+
+def test_a_long_title_ends_in_an_ellipsis():
+    *_, title = describe({"title": "endless " * 1000}).splitlines()
+    assert title.startswith("endless endless")
+    assert title.endswith("…")
+    assert len(title) <= 300
 
 
 def test_without_known_facts_there_is_no_context():

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 
 import pytest
 from llama_index.core import Document
 from llama_index.core.node_parser import HierarchicalNodeParser, SentenceSplitter
-from llama_index.core.schema import MetadataMode, NodeRelationship
+from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
 
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.context import ChunkContext, ContextGenerator
+from llama_index_contextual.context.base import in_words
+from llama_index_contextual.context.documents import group_by_document
 from llama_index_contextual.utils.errors import SettingError
 
 
@@ -98,6 +101,24 @@ def test_it_is_restored_from_plain_data_with_its_arguments():
         assert copy.generator.language == "de"
         assert copy.show_context_to_llm
         assert copy.fingerprint == step.fingerprint
+
+
+def test_progress_counts_the_chunks_of_all_documents():
+    groups = group_by_document(
+        [TextNode(text=text, metadata={"path": path}) for text, path in ("1a", "2a", "3b")]
+    )
+    counts = []
+    generator = Summary()
+    assert generator.generate_all(groups, counts.append) == [
+        ["A summary of a in en."] * 2,
+        ["A summary of b in en."],
+    ]
+    assert counts == [(2, 3), (3, 3)]
+    assert generator.estimate(groups).chunks == 3
+
+
+def test_the_most_frequent_reason_is_named_first():
+    assert in_words(Counter({"empty": 1, "timeout": 3})) == "3 timeout, 1 empty"
 
 
 def test_a_class_that_the_program_has_not_defined_is_an_error():

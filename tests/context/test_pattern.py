@@ -146,6 +146,31 @@ def test_the_context_names_the_file_and_the_enclosing_and_own_definitions():
     )
 
 
+def test_a_definition_is_in_the_chunk_that_it_starts_in():
+    text = "def a(): pass\ndef b(): pass\n"
+    described = contexts(text, ["def a(): pass\n", "def b(): pass\n"])
+    assert [context.text for context in described] == [
+        "From file: search/engine.py. Defines: function a.",
+        "From file: search/engine.py. Defines: function b.",
+    ]
+
+
+def test_a_definition_beside_another_does_not_enclose_it():
+    [method] = contexts(PYTHON, ["    async def close(self):"])
+    assert method.text == "From file: search/engine.py. In: class Engine. Defines: function close."
+
+
+def test_a_tab_is_as_wide_as_four_spaces():
+    [outer, inner] = definitions_of("class A:\n\tdef f(): pass\n", "a.py")
+    assert (outer.indent, inner.indent) == (0, 4)
+
+
+@pytest.mark.parametrize(("width", "defined"), [(270, ["f"]), (310, [])])
+def test_only_the_first_300_characters_of_a_line_are_searched(width, defined):
+    line = f"{'x;' * (width // 2)} f = function() {{}}"
+    assert [definition.name for definition in definitions_of(line, "a.js")] == defined
+
+
 def test_the_keyword_retriever_gets_all_names_of_a_file_once():
     first, method = contexts(
         PYTHON,

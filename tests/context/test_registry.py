@@ -59,6 +59,21 @@ def test_the_names_are_the_module_names():
     assert not registry.is_free("llm")
 
 
+@pytest.mark.parametrize(
+    ("value", "name"), [(None, "off"), (False, "off"), ("headers", "headings"), ("llm", "llm")]
+)
+def test_a_context_has_other_names(value, name):
+    assert registry.context_name(value) == name
+    assert registry.is_free(value) == (name != "llm")
+
+
+@pytest.mark.parametrize("value", ["magic", True, 5])
+def test_a_context_that_does_not_exist_is_not_free(value):
+    assert not registry.is_free(value)
+    with pytest.raises(SettingError, match="`context` must be one of"):
+        registry.context_name(value)
+
+
 @pytest.mark.usefixtures("greeting")
 def test_python_accepts_a_new_name_and_its_options(folder):
     assert "greeting" in registry.names()
