@@ -92,15 +92,15 @@ class ArrayIndex:
 
     def find(self, rows: Rows) -> tuple[Ints, Ints]:
         """Return the positions of the live rows in :attr:`all_rows`, and in ``rows``."""
-        known, hits = find_sorted(self.rows, np.asarray(rows, np.int64))
-        return self._places[known], hits
+        live_positions, positions = find_sorted(self.rows, np.asarray(rows, np.int64))
+        return self._places[live_positions], positions
 
     def by_part(self, places: Ints) -> Iterator[tuple[Any, Ints, Ints]]:
         """Yield each part's arrays, the positions in them, and their positions in ``places``."""
         start = 0
         for arrays, live in self.parts:
-            hits = np.flatnonzero((places >= start) & (places < start + len(live)))
-            yield arrays, places[hits] - start, hits
+            in_part = np.flatnonzero((places >= start) & (places < start + len(live)))
+            yield arrays, places[in_part] - start, in_part
             start += len(live)
 
     def best(self, scores: Floats, top_k: int, places: Ints) -> ScoredRows:
@@ -129,7 +129,8 @@ class ArrayIndex:
         first part if they are large, or if most of its rows are deleted. Each row is therefore only
         merged a few times, however often rows are added.
         """
-        if not added and not len(self.find(unwanted)[0]):
+        unwanted_places, _ = self.find(unwanted)
+        if not added and not len(unwanted_places):
             return self
         parts = [(arrays, live & ~np.isin(arrays.ids, unwanted)) for arrays, live in self.parts]
         parts += map(_all_live, added)
@@ -271,9 +272,8 @@ def kth_largest(values: Numbers, k: int) -> Any:
     blocks = len(values) // _BLOCK_SIZE
     if blocks > k:
         maxima = values[: blocks * _BLOCK_SIZE].reshape(_BLOCK_SIZE, blocks).max(axis=0)
-        values = values[
-            ~(values < kth_largest(maxima, k))
-        ]  # keep NaN, which numpy sorts as the largest
+        is_small = values < kth_largest(maxima, k)
+        values = values[~is_small]  # keeps NaN, which numpy sorts as the largest
     return np.partition(values, -k)[-k]
 
 
@@ -282,5 +282,5 @@ def find_sorted(ascending: Numbers, values: Numbers) -> tuple[Ints, Ints]:
     if not len(ascending):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     places = np.minimum(ascending.searchsorted(values), len(ascending) - 1)
-    hits = np.flatnonzero(ascending[places] == values)
-    return places[hits], hits
+    known = np.flatnonzero(ascending[places] == values)
+    return places[known], known

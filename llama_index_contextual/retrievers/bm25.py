@@ -255,7 +255,7 @@ class ContextualBM25Retriever(PoolRetriever):
     # Answers
 
     def pools(self, queries: Sequence[QueryBundle], size: int, min_matching: int) -> list[Pool]:  # noqa: ARG002
-        """Return the best nodes for each query, including those of :meth:`named`."""
+        """Return the best nodes for each query, including those of :meth:`named_chunks`."""
         texts = [query.query_str for query in queries]
         while True:
             pools: list[Pool] = self.reader.ask(
@@ -272,13 +272,14 @@ class ContextualBM25Retriever(PoolRetriever):
     def _pool(self, store: KeywordView, text: str, top_k: int) -> Pool:
         """Return the best nodes that match a term, or whose document is named by the query."""
         pool: Pool = store.keyword_query(query_groups(text), top_k, self.filters)
-        unfiltered = _with_named(pool.unfiltered, self.named(store, text), top_k)
+        unfiltered = _with_named(pool.unfiltered, self.named_chunks(store, text), top_k)
         if self.filters is None:
             return Pool(unfiltered, unfiltered)
         rows = store.matching_rows(self.filters).tolist()
-        return Pool(_with_named(pool.matching, self.named(store, text, rows), top_k), unfiltered)
+        matching = _with_named(pool.matching, self.named_chunks(store, text, rows), top_k)
+        return Pool(matching, unfiltered)
 
-    def named(
+    def named_chunks(
         self, store: KeywordView, text: str, rows: Iterable[int] | None = None
     ) -> dict[Candidate, float]:
         """Return the best chunk of each document that a query names, with the value of the name.

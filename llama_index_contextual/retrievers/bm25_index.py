@@ -338,11 +338,11 @@ class Bm25Index(ArrayIndex):
         for term in self.query_terms(groups):  # always in the same order, so that equal texts tie
             scores[term.places] += term.scores
         places = np.flatnonzero(scores)
-        hits = [self.best(scores[places], top_k, places)]
+        lists = [self.best(scores[places], top_k, places)]
         if among is not None:
             places = places[np.isin(self.all_rows[places], among)]
-            hits.append(self.best(scores[places], top_k, places))
-        return hits
+            lists.append(self.best(scores[places], top_k, places))
+        return lists
 
     def rows_with_all(self, groups: Sequence[Group]) -> Ints:
         """Return the rows that contain every term, ascending. Without terms, return none."""
@@ -354,12 +354,12 @@ class Bm25Index(ArrayIndex):
     def term_scores(self, groups: Sequence[Group], rows: Rows) -> TermScores:
         """Return the summand of each term in the score of each row. Unknown rows have no terms."""
         terms = self.query_terms(groups)
-        places, hits = self.find(rows)
+        places, positions = self.find(rows)
         scores = np.zeros((len(rows), len(terms)))
         counts = np.zeros_like(scores)
         for column, term in enumerate(terms):
-            entries, entry_hits = find_sorted(term.places, places)
-            cells = (hits[entry_hits], column)
+            entries, with_term = find_sorted(term.places, places)
+            cells = (positions[with_term], column)
             counts[cells] = term.counts[entries]
             scores[cells] = term.scores[entries]
         return TermScores(
@@ -384,9 +384,9 @@ class Bm25Index(ArrayIndex):
             return np.zeros(len(rows))
 
         # Number the tokens of all rows, with gaps so that tokens of different rows are never near.
-        places, hits = self.find(rows)
+        places, positions = self.find(rows)
         row_of_place = np.full(len(self.all_rows), -1)
-        row_of_place[places] = hits
+        row_of_place[places] = positions
         row_size = int(self._lengths.max(initial=0)) + _REACH
         tokens = []
         for term in terms:

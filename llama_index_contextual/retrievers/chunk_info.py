@@ -426,14 +426,14 @@ class ChunkInfoIndex(ArrayIndex):
 
     def node_ids(self, rows: Rows) -> list[str]:
         """Return the node ids of rows. The id of an unknown row is ""."""
-        places, hits = self.find(rows)
+        places, positions = self.find(rows)
         ids = [""] * len(rows)
-        for arrays, inside, targets in self.by_part(places):
+        for arrays, inside, in_part in self.by_part(places):
             encoded = memoryview(arrays.ids_as_bytes)
             starts = arrays.id_bounds[inside].tolist()
             ends = arrays.id_bounds[inside + 1].tolist()
-            for hit, start, end in zip(hits[targets].tolist(), starts, ends, strict=True):
-                ids[hit] = str(encoded[start:end], "utf-8", "surrogatepass")
+            for position, start, end in zip(positions[in_part].tolist(), starts, ends, strict=True):
+                ids[position] = str(encoded[start:end], "utf-8", "surrogatepass")
         return ids
 
     def read(self, rows: Rows) -> Chunks:
@@ -443,9 +443,9 @@ class ChunkInfoIndex(ArrayIndex):
         by_row = {name: np.zeros(len(rows), _TYPES[name]) for name in _BY_ROW}
         label_rows = [np.empty(0, np.int64)]
         labels = {name: [np.empty(0, _TYPES[name])] for name in _LABELS}
-        places, hits = self.find(rows)
-        for arrays, inside, targets in self.by_part(places):
-            owners = hits[targets]
+        places, positions = self.find(rows)
+        for arrays, inside, in_part in self.by_part(places):
+            owners = positions[in_part]
             for name in _BY_ROW:
                 by_row[name][owners] = vars(arrays)[name][inside]
             entries, sizes = _entries_of(arrays.label_bounds, inside)
@@ -453,7 +453,7 @@ class ChunkInfoIndex(ArrayIndex):
             for name in _LABELS:
                 labels[name].append(vars(arrays)[name][entries])
         places_by_row = np.full(len(rows), -1)
-        places_by_row[hits] = places
+        places_by_row[positions] = places
         is_known = places_by_row >= 0
         is_code = by_row["code_flags"] > 0
         return Chunks(

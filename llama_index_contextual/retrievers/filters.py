@@ -301,7 +301,7 @@ def matching_rows(
     rows: Ints,
     column_of: Callable[[str], Sequence[Any]],
     rows_with_words: Callable[[WordsFilter], Ints],
-    passed: Sequence[MetadataFilter] = (),
+    checked: Sequence[MetadataFilter] = (),
 ) -> Ints:
     """Return the rows that match filters, in their order.
 
@@ -311,7 +311,7 @@ def matching_rows(
         column_of: Returns the value of a metadata key for each of the rows.
         rows_with_words: Returns the rows that match a :class:`WordsFilter`. The result can
             contain other rows of the index.
-        passed: Filters that the store has applied. If it matched an item of a list, the row also
+        checked: Filters that the store has applied. If it matched an item of a list, the row also
             matches here.
     """
 
@@ -322,7 +322,7 @@ def matching_rows(
             return np.isin(rows, rows_with_words(part))
         values = _values_of(part.key, column_of)
         holds = condition_of(part)
-        if any(part is checked for checked in passed):
+        if any(part is checked_part for checked_part in checked):
             holds = _of_any_item(holds)
         try:
             return np.array(list(map(cache(holds), values)), np.bool_)
@@ -363,12 +363,12 @@ def _combined(masks: Sequence[Bools], filters: MetadataFilters, size: int) -> Bo
 def metadata_match(
     filters: MetadataFilters | None,
     metadata: Mapping[str, Any],
-    passed: Sequence[MetadataFilter] = (),
+    checked: Sequence[MetadataFilter] = (),
 ) -> bool:
     """Return whether metadata match filters. The document must be in them as ``REF_DOC_ID``."""
     row: Ints = np.zeros(1, np.int64)
     if filters is not None:
         row = matching_rows(
-            filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], passed
+            filters, row, lambda key: [metadata.get(key)], lambda _: row[:0], checked
         )
     return len(row) > 0

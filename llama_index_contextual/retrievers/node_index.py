@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from llama_index.core.constants import DATA_KEY, TYPE_KEY
@@ -116,8 +117,8 @@ def _copy(node: BaseNode) -> BaseNode:
     return node.model_copy(update=changes)
 
 
-class KeywordView(Protocol):
-    """One state of an index of nodes, by row number. Subclasses read the nodes.
+class KeywordView(ABC):
+    """One state of an index of nodes, by row number. Subclasses read the nodes from their store.
 
     Attributes:
         bm25: The BM25 index.
@@ -134,25 +135,32 @@ class KeywordView(Protocol):
         """Return the rows of all nodes, ascending."""
         return self.bm25.rows
 
+    @abstractmethod
     def ids_of(self, rows: Sequence[int]) -> list[str]:
         """Return the ids of the nodes in these rows."""
 
+    @abstractmethod
     def rows_of(self, node_ids: Iterable[str]) -> dict[str, int]:
         """Return the rows of nodes by id, without unknown ids."""
 
+    @abstractmethod
     def nodes(self, node_ids: Iterable[str]) -> dict[str, BaseNode]:
         """Return new node objects by id, without unknown ids."""
 
     @property
+    @abstractmethod
     def names(self) -> NameIndex:
         """Return the index of document names, by the rows of their first nodes."""
 
+    @abstractmethod
     def column(self, key: str) -> Sequence[Any]:
         """Return the value of a metadata key for each of :attr:`rows`."""
 
+    @abstractmethod
     def rows_beside(self, row: int) -> Sequence[int]:
         """Return the rows of all nodes in the same document, ascending."""
 
+    @abstractmethod
     def texts(self, rows: Ints) -> Iterable[str]:
         """Return the result of :func:`lexical_text` for the nodes in these rows."""
 
@@ -203,15 +211,15 @@ class KeywordView(Protocol):
         among = None if filters is None else self.matching_rows(filters)
         return self.pool(self.bm25.search(groups, top_k, among), top_k)
 
-    def pool(self, hits: Sequence[ScoredRows], top_k: int) -> Pool:
+    def pool(self, scored_rows: Sequence[ScoredRows], top_k: int) -> Pool:
         """Return the best ``top_k`` nodes, best first.
 
         Args:
-            hits: The best rows with their scores. With filters, the best matching rows follow.
+            scored_rows: The best of all rows. With filters, the best matching rows follow.
             top_k: The largest number of nodes in each list.
         """
         lists = []
-        for rows, scores in hits:
+        for rows, scores in scored_rows:
             best_first = sorted(zip((-scores).tolist(), self.ids_of(rows.tolist()), strict=True))
             lists.append([Candidate(node_id, -negated) for negated, node_id in best_first[:top_k]])
         return Pool(matching=lists[-1], unfiltered=lists[0])
@@ -237,12 +245,12 @@ class KeywordView(Protocol):
             The summand of each term in the score of each node, the nearness of neighbouring terms
             in each node (0 to 1), and the descriptions of the nodes.
         """
-        numbers = self._rows_or_missing(node_ids)
-        terms = self.bm25.term_scores(groups, numbers)
-        nearness: Floats = np.zeros(len(numbers))
+        rows = self._rows_or_missing(node_ids)
+        terms = self.bm25.term_scores(groups, rows)
+        nearness: Floats = np.zeros(len(rows))
         if with_nearness:
-            nearness = self.bm25.nearness(groups, numbers)
-        return terms, nearness, self.infos.read(numbers)
+            nearness = self.bm25.nearness(groups, rows)
+        return terms, nearness, self.infos.read(rows)
 
     def suggest(self, query: str) -> list[str]:
         """Return names and words of the index that a misspelt query could mean, best first."""
@@ -257,6 +265,7 @@ class KeywordView(Protocol):
         return Vocabulary.of(self.texts(self.rows), names)
 
     def _rows_or_missing(self, node_ids: Sequence[str]) -> list[int]:
+        """Return the row of each node. The row of an unknown id is -1, which no index contains."""
         rows = self.rows_of(node_ids)
         return [rows.get(node_id, -1) for node_id in node_ids]
 

@@ -350,7 +350,9 @@ def fuse_learned(
     """
     table = ScoreTable(rankings)
     keyword_data = read_candidates(text, keywords, table.node_ids, matching_ids)
-    query, candidates = collect(text, today, rankings, table, keyword_data, matching_ids)
+    query, candidates = query_and_candidates(
+        text, today, rankings, table, keyword_data, matching_ids
+    )
     score_candidates(query, candidates, table, features)
     return table, keyword_data
 
@@ -425,7 +427,7 @@ def read_candidates(
             scopes.append(set(store.rows_of(matching_ids).values()))
         named: dict[str, float] = {}
         for rows in scopes:
-            for chunk, value in retriever.named(store, text, rows).items():
+            for chunk, value in retriever.named_chunks(store, text, rows).items():
                 named[chunk.node_id] = value
         groups = query_groups(text)
         terms, nearness, chunks = store.describe(groups, node_ids, with_nearness)
@@ -434,7 +436,7 @@ def read_candidates(
     return retriever.reader.ask(read)
 
 
-def collect(
+def query_and_candidates(
     text: str,
     today: date,
     rankings: Sequence[Ranking],

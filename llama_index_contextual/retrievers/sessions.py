@@ -40,7 +40,7 @@ from llama_index_contextual.retrievers.rankings import (
     FeatureColumn,
     KeywordData,
     ScoreTable,
-    collect,
+    query_and_candidates,
     read_candidates,
     shipped_weights,
     trust_in,
@@ -262,7 +262,7 @@ def chunk_features(
     trust = trust_in(query, rankings, keyword_data)
     originals = [ranking for ranking in rankings if ranking.query_number == 0]
     matching_ids = frozenset(table.node_ids)
-    _, candidates = collect(query, today, originals, table, keyword_data, matching_ids)
+    _, candidates = query_and_candidates(query, today, originals, table, keyword_data, matching_ids)
     matched = trust.get(keyword_data.retriever, 1.0) * candidates.matched
 
     # Score the best sentence. A message of one sentence is itself the sentence.

@@ -381,9 +381,9 @@ def test_a_match_of_a_store_within_a_list_is_accepted():
     filters = filters_on("tags", "==", "x")
     row = {"tags": ["x", "y"]}
     assert not metadata_match(filters, row)
-    assert metadata_match(filters, row, passed=filters.filters)
-    assert not metadata_match(filters, {"tags": ["y"]}, passed=filters.filters)
-    assert metadata_match(filters, {"tags": "x"}, passed=filters.filters)
+    assert metadata_match(filters, row, checked=filters.filters)
+    assert not metadata_match(filters, {"tags": ["y"]}, checked=filters.filters)
+    assert metadata_match(filters, {"tags": "x"}, checked=filters.filters)
 
 
 # Filters in messages

@@ -65,7 +65,7 @@ class Known(ContextualBM25Retriever):
     def ask(self, work):
         return work(self)
 
-    def named(self, store, text, among=None):
+    def named_chunks(self, store, text, rows=None):
         return {}
 
     def describe(self, groups, ids, with_nearness):

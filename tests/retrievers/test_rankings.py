@@ -23,7 +23,7 @@ from llama_index_contextual.retrievers.rankings import (
     KeywordMember,
     Ranking,
     ScoreTable,
-    collect,
+    query_and_candidates,
     read_candidates,
     score_candidates,
     trust_in,
@@ -67,7 +67,7 @@ def scored(rankings, keyword_data=None):
     table = ScoreTable(rankings)
     keyword_data = keyword_data or nothing_known(table.node_ids)
     today = date(2026, 4, 10)
-    query, candidates = collect(
+    query, candidates = query_and_candidates(
         "q", today, rankings, table, keyword_data, frozenset(table.node_ids)
     )
     score_candidates(query, candidates, table, FEATURES)
@@ -374,7 +374,7 @@ def test_cosines_only_come_from_the_vector_retriever():
     for rankings in ([vector, keyword], [keyword, vector]):
         table = ScoreTable(rankings)
         keyword_data = nothing_known(table.node_ids)
-        _, candidates = collect(
+        _, candidates = query_and_candidates(
             "q", date(2026, 4, 10), rankings, table, keyword_data, frozenset("abc")
         )
         assert candidates.cosines[0] > candidates.cosines[1] > candidates.cosines[2]
@@ -414,7 +414,7 @@ def test_a_score_is_a_share_of_the_best_and_above_0(log_odds, scores):
     rankings = [ranking("x", {"a": 3.0, "b": 2.0, "c": 1.0})]
     table = ScoreTable(rankings)
     keyword_data = nothing_known(table.node_ids)
-    query, candidates = collect(
+    query, candidates = query_and_candidates(
         "q", date(2026, 4, 10), rankings, table, keyword_data, frozenset("abc")
     )
     candidates.scores = np.array(log_odds)
