@@ -483,7 +483,7 @@ def query_and_candidates(
 def matched_shares(ranking: Ranking, keyword_data: KeywordData) -> Floats:
     """Return the BM25 scores of a ranking as shares of the query's information."""
     information = math.fsum(keyword_data.terms.idfs) or math.inf
-    return np.minimum(ranking.scores / information, 1.0)
+    return ranking.scores / information
 
 
 # Trust in embeddings

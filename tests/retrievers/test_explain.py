@@ -86,7 +86,7 @@ def test_an_explanation_can_be_serialized(retrievers):
 class Variants(MockLLM):
     def complete(self, prompt, formatted=False, **kwargs):
         response = super().complete(prompt, formatted, **kwargs)
-        response.text = "carrots\nsofa\nhouse"
+        response.text = "```\ncarrots\n\n sofa \nhouse\n```"
         return response
 
     async def acomplete(self, prompt, formatted=False, **kwargs):

@@ -384,6 +384,13 @@ def test_a_word_of_a_file_name_that_is_in_no_chunk_counts_fully():
     assert values[0] == 1.0
 
 
+def test_a_file_whose_name_has_no_words_has_no_value():
+    values = features.FileNameFeature().values(
+        query_of("the queue", queue=1.0), candidates_of([({"path": "src/_.py"}, "queue")])
+    )
+    assert values.tolist() == [0.0]
+
+
 def test_the_three_best_chunks_represent_a_file():
     candidates = candidates_of([FILES[0]] * 5, cosines=[0.1, 0.9, 0.3, 0.6, 0.2])
     values = features.FileVectorFeature().values(query_of("retry queue"), candidates)
@@ -512,6 +519,11 @@ def test_a_part_with_little_information_is_ignored():
     assert not lifts_of(query, [[1, 0]] * 3 + [[0, 1]], [4.0, 3.0, 2.0, 1.0]).any()
 
 
+def test_a_part_that_no_chunk_is_about_lifts_nothing():
+    query = query_of("kite and wing", kite=1.0, wing=1.0)
+    assert not lifts_of(query, [[1, 0]] * 4, [1.0, 4.0, 3.0, 2.0]).any()
+
+
 @pytest.mark.parametrize("text", ["kite", "kite and that", "kite, or not"])
 def test_a_question_of_one_part_lifts_nothing(text):
     lifts = lifts_of(query_of(text, kite=1.0), [[0]] * 3 + [[1]], [4.0, 3.0, 2.0, 1.0])
@@ -555,6 +567,21 @@ def test_only_the_best_chunk_of_a_named_document_has_the_value():
     candidates.scores = np.array([1.0, 3.0, 2.0])
     values = features.NameFeature().values(query_of("GIL"), candidates)
     assert values.tolist() == [0.0, 1.0, 0.0]
+
+
+def test_the_best_chunk_that_matches_the_filters_has_the_value_of_the_name_too():
+    page = ({"path": "notes/GIL.md"}, "text")
+    candidates = candidates_of([page] * 3, named={"0": 1.0}, matching_ids=frozenset("2"))
+    candidates.scores = np.array([3.0, 2.0, 1.0])
+    values = features.NameFeature().values(query_of("GIL"), candidates)
+    assert values.tolist() == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(("length", "value"), [(200, 1.0), (201, 0.0)])
+def test_a_query_of_more_than_two_hundred_characters_is_no_name(length, value):
+    candidates = candidates_of([({"path": "notes/GIL.md"}, "text")], named={"0": 1.0})
+    values = features.NameFeature().values(query_of("x" * length), candidates)
+    assert values.tolist() == [value]
 
 
 @pytest.mark.parametrize(

@@ -215,6 +215,17 @@ def test_an_invalid_setting_is_named_with_a_hint(wrong):
         ContextualFusionRetriever([Fixed()], **wrong)
 
 
+def test_what_is_no_postprocessor_is_rejected_with_a_hint():
+    message = r"`node_postprocessors` must be .*node postprocessors.*RecencyPostprocessor"
+    with pytest.raises(SettingError, match=message):
+        ContextualFusionRetriever([Fixed()], node_postprocessors=[7])
+
+
+def test_a_hundred_candidates_and_a_constant_of_twenty_are_the_default():
+    fusion = ContextualFusionRetriever([Fixed()])
+    assert (fusion.candidate_pool, fusion.rrf_k) == (100, 20)
+
+
 def test_the_modes_are_listed_as_they_are_written():
     with pytest.raises(SettingError, match=r"`mode` must be one of 'reciprocal_rerank', "):
         ContextualFusionRetriever([Fixed()], mode="rrf")

@@ -329,6 +329,12 @@ def test_a_retriever_for_messages_finds_the_session_and_says_why(embedding, inde
     assert "+0.00" not in shown
 
 
+def test_a_question_is_not_split_into_sentences(index):
+    fusion = ContextualFusionRetriever([ContextualBM25Retriever.from_defaults(index=index)])
+    question = "The kitchen of the new house needs tiles. What is the budget for them?"
+    assert fusion.explain(question).queries == (question,)
+
+
 def test_a_message_only_finds_nodes_that_match_the_filters(embedding, index):
     keyword = ContextualBM25Retriever.from_defaults(index=index)
     retrievers = [ContextualVectorRetriever(index, embed_model=embedding), keyword]

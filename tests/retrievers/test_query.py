@@ -126,6 +126,12 @@ def test_operators_that_match_nothing_are_ignored_with_a_warning(hybrid, keyword
     assert any("ignored" in warning for warning in explanation.warnings)
 
 
+def test_a_warning_names_the_query_and_the_operators_that_are_ignored(hybrid):
+    warning = r"Query 'budget': ignored path:nowhere/ tag:nothing, because no node matches\."
+    with pytest.warns(ContextualWarning, match=warning):
+        hybrid.explain("budget path:nowhere/ tag:nothing")
+
+
 def test_an_operator_that_is_ignored_is_not_searched_for_as_words(hybrid):
     with pytest.warns(ContextualWarning, match="ignored tag:budget"):
         ignored = hybrid.explain("kitchen tag:budget")

@@ -1,10 +1,12 @@
 """Citations, names and folders lead to the notes that they mean."""
 
 import pytest
+from llama_index.core.schema import TextNode
 from openpyxl import Workbook
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.tools.listing import listing
+from llama_index_contextual.tools.notes import NodeNotes
 from llama_index_contextual.tools.places import part_of
 from llama_index_contextual.utils.errors import DocumentError
 
@@ -215,3 +217,85 @@ def test_a_list_ends_with_the_tags_and_keys_that_narrow_a_search(index):
     assert "Folders: daily/ 2, people/ 1" in lines
     assert "Tags: people/team 1" in lines
     assert any(line.startswith("Front matter: ") and "status 1" in line for line in lines)
+
+
+# Notes in memory
+
+
+def nodes_at(*paths, **metadata):
+    """Return a node at each path, with its path as its text."""
+    return [TextNode(text=path, metadata={"path": path, **metadata}) for path in paths]
+
+
+def notes_at(*paths):
+    return NodeNotes(lambda: nodes_at(*paths))
+
+
+def test_a_name_means_the_markdown_file_of_several_in_one_folder():
+    assert part_of(notes_at("plan.csv", "plan.md", "plan.txt"), "plan").path == "plan.md"
+
+
+def test_a_name_means_the_file_in_the_fewest_folders():
+    assert part_of(notes_at("a/b/plan.md", "c/plan.txt"), "plan").path == "c/plan.txt"
+
+
+def test_a_name_means_a_path_before_a_title():
+    nodes = [
+        TextNode(text="titled", metadata={"path": "a.md", "title": "Plan"}),
+        TextNode(text="named", metadata={"path": "plan.md"}),
+    ]
+    assert part_of(NodeNotes(lambda: nodes), "Plan").text == "named"
+
+
+def test_at_most_three_notes_are_suggested_for_a_name():
+    notes = notes_at(*(f"plan {number}.md" for number in range(1, 10)))
+    with pytest.raises(DocumentError) as error:
+        part_of(notes, "plann 1")
+    assert str(error.value).count(".md") == 3
+    assert "Did you mean plan 1.md, " in str(error.value)
+
+
+def test_at_most_three_folders_are_suggested_for_a_folder():
+    notes = notes_at(*(f"week{number}/a.md" for number in range(1, 10)))
+    with pytest.raises(
+        DocumentError, match=r"in a folder 'wekk1'\. Did you mean week1/, "
+    ) as error:
+        listing(notes, "wekk1")
+    assert str(error.value).count("/") == 3
+
+
+def test_without_folders_the_list_of_all_notes_is_suggested():
+    with pytest.raises(DocumentError, match=r"in a folder 'week'\. List without a path\.$"):
+        listing(notes_at("a.md", "b.md"), "week")
+
+
+def test_the_most_common_labels_are_listed_as_far_as_they_fit():
+    rare_tags = ", ".join(f"rare-{number:02}" for number in range(60))
+    nodes = nodes_at("a.md", tags=rare_tags) + nodes_at("b.md", "c.md", tags="common")
+    notes = NodeNotes(lambda: nodes)
+    [tags] = [line for line in listing(notes).text.splitlines() if line.startswith("Tags: ")]
+    assert tags.startswith("Tags: common 2, rare-")
+    assert tags.endswith(" 1, …")
+    assert 280 < len(tags) < 315
+
+
+def test_labels_are_those_of_the_listed_notes():
+    nodes = nodes_at("work/a.md", status="open") + nodes_at("home/b.md", mood="calm")
+    assert listing(NodeNotes(lambda: nodes), "work").text.splitlines() == [
+        "work/a.md",
+        "",
+        "Folders: work/ 1",
+        "Front matter: status 1",
+    ]
+
+
+def test_the_list_of_no_notes_says_so():
+    answer = listing(notes_at())
+    assert (answer.text, answer.data) == ("(no notes)", {"total": 0})
+
+
+def test_as_many_notes_are_listed_as_fit_with_their_labels():
+    notes = notes_at(*(f"{'x' * 90}{number:02}.md" for number in range(30)))
+    lines = listing(notes).text.splitlines()
+    assert len(lines[:-2]) == 24
+    assert lines[-1].startswith("(24 of 30 notes. ")

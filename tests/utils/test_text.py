@@ -1,116 +1,149 @@
-"""The starts of sentences in the languages of real notes. Doubtful starts are dropped."""
+"""Helpers for texts: names of files, tags, lines, code, and safe terminal output."""
+
+from __future__ import annotations
 
 import pytest
 
-from llama_index_contextual.utils.language import detect_language, sentence_starts
+from llama_index_contextual.utils import text as text_utils
+from llama_index_contextual.utils.errors import ContextualWarning
 
-# "|" marks where a sentence starts.
-SENTENCES = {
-    "en": [
-        "See e.g. the docs. |He left at 5 p.m. yesterday. |The U.S. Army came.",
-        "Version 1.2 of it works. |Use v1.2. |Done.",
-        (
-            "J. R. R. Tolkien wrote it. |Open main.py now. |It went on... and on. |What?! "
-            "|Yes. |Ask Dr. Smith."
-        ),
-        'She asked "Why?" and left. |It rained. |He said **no.** |Then he went.',
-        "Put a `?` after it. |The `..` operator is one. |An `a. B` is code. |Next.",
-        "Look! ![A screen. It shows](a.png) it. |Then fastapi.Response is made. |Done.",
-        "Press a key and wait ... or do not. |✅ Works. |It works!\n|Next line.",
-        'A <abbr title="First. Second">word</abbr> here. |Next.',
-        "Steps to take\n|1. First of them. Then rest.\n|2. Second of them.",
+
+@pytest.mark.parametrize(
+    ("number", "noun", "counted"),
+    [
+        (1, "chunk", "1 chunk"),
+        (0, "chunk", "0 chunks"),
+        (2000, "chunk", "2,000 chunks"),
+        (2, "index", "2 indexes"),
     ],
-    "es": [
-        (
-            "Use otra clave, p. ej. «nombre», y siga. |El Sr. Pérez y la Sra. Ruiz lo vieron "
-            "en la pág. 3."
-        ),
-        (
-            "Son aprox. 20 casos en EE. UU. y más. |¿Qué pasa? |¡Vamos! |Esto es lo que hay, "
-            "etc. y no más."
-        ),
-        (
-            "Revisa la sección _«¿Con prisa?»_ en la documentación. |Luego, sigue con J. "
-            "García y no con el núm. 5."
-        ),
-        "La versión v1.2 del archivo main.py está en el disco. |La otra no.",
+)
+def test_a_number_is_written_with_its_noun(number, noun, counted):
+    assert text_utils.counted(number, noun) == counted
+
+
+def test_distinct_names_are_suggested():
+    assert text_utils.did_you_mean(["b", "a", "b"]) == "Did you mean: b, a?"
+    assert text_utils.did_you_mean([]) == ""
+
+
+@pytest.mark.parametrize(
+    ("path", "is_markdown"),
+    [
+        ("a/NOTES.MD", True),
+        ("rules.mdc", True),
+        ("a.py", False),
+        ("Release 2.0", True),
+        ("README", True),
+        (".md", True),
+        ("", True),
     ],
-    "de": [
-        (
-            "Das ist z. B. ein Test mit der Nr. 5, d. h. nicht mehr. |Am 3. Mai und im 19. "
-            "Jahrhundert war das so."
-        ),
-        (
-            "Siehe Abb. 3 und vgl. Kap. 4 für die Daten, usw. und so weiter. |Dr. Müller ist "
-            "da. |„Ist das so?“ fragte er."
-        ),
+)
+def test_markdown_is_known_by_the_name_of_its_file(path, is_markdown):
+    assert text_utils.is_markdown(path) == is_markdown
+    assert text_utils.is_markdown(path, ("*",))
+    assert not text_utils.is_markdown(path, ())
+
+
+def test_digits_of_other_scripts_are_read_as_ascii_digits():
+    assert text_utils.plain_digits("\u0663 and \uff13, \u00bd") == "3 and 3, \u00bd"
+
+
+def test_lone_surrogates_are_replaced_with_a_warning():
+    with pytest.warns(ContextualWarning, match=r"^a\.md contains lone surrogates"):
+        assert text_utils.without_surrogates("a\ud800b", "a.md") == "a\ufffdb"
+
+
+def test_nuls_and_surrogates_are_replaced_and_counted():
+    assert text_utils.storable("a\0b\ud800\0") == ("a\ufffdb\ufffd\ufffd", 3)
+    assert text_utils.storable("é") == ("é", 0)
+
+
+def test_a_hash_depends_on_values_and_not_on_the_order_of_keys():
+    first = text_utils.short_hash({"a": 1, "b": [2]})
+    assert first == text_utils.short_hash({"b": [2], "a": 1})
+    assert first != text_utils.short_hash({"a": 1, "b": [3]})
+    assert len(first) == 16
+
+
+def test_a_terminal_shows_control_characters_and_moves_no_cursor():
+    text = "a\x1b[2J\r\nb\t\x7f\x9b\u202e\u200b"
+    assert text_utils.printable(text) == "a␛[2J\nb\t␡\\x9b\\u202e"
+    assert text_utils.printable(text, one_line=True) == "a␛[2J␤b ␡\\x9b\\u202e"
+    assert text_utils.printable_lines(["a\nb", "c"]) == "a␤b\nc"
+
+
+def test_lines_end_as_in_citations():
+    text = "a\r\nb\rc\nd\x0ce\u2028f"
+    assert list(text_utils.lines_of(text)) == ["a\r\n", "b\r", "c\n", "d\x0ce\u2028f"]
+
+
+@pytest.mark.parametrize(
+    ("link", "text"),
+    [
+        ("[[Name]]", ""),
+        ("[[Name|Text ]]", "Text"),
+        ("[[Name#Heading\\|Text]]", "Text"),
+        ("![[a.png|400x300]]", ""),
+        ("![[a.png|400]]", ""),
+        ("![[a.png|A chart]]", "A chart"),
+        ("[[Name|400]]", "400"),
     ],
-    "fr": [
-        (
-            "M. Dupont et Mme Durand sont dans la salle, cf. p. ex. la page 3. |Et alors ? "
-            "|Oui ! |Il part."
-        ),
-        "Il dit : « Oui. » |Puis il est dans la rue.",
-        (
-            "Une bonne stabilité, etc. pour les utilisateurs. |Consultez « Vous êtes pressés "
-            "? » dans la page."
-        ),
+)
+def test_the_text_of_a_wiki_link_is_not_the_size_of_a_picture(link, text):
+    assert text_utils.wiki_text(text_utils.WIKI_LINK.fullmatch(link)) == text
+
+
+# Tags and code
+
+
+@pytest.mark.parametrize(
+    ("text", "tags"),
+    [
+        ("A #tea and (#Milk/oat).", ["tea", "Milk/oat"]),
+        ("#tea #Tea #tea/", ["tea"]),
+        ("#1 and #2026-04 and #v2", ["v2"]),
+        ("a#b and [c](#d) and {: #e}", []),
+        ("`#code`\n\n```\n#code\n```\n\n#text", ["text"]),
+        ("> #quoted", []),
+        ("    #code", []),
+        ("- item\n    #tag", ["tag"]),
+        ("- item\n\nText.\n\n    #code", []),
+        ("1. item\n\t#tag", ["tag"]),
     ],
-    "pt": [
-        (
-            "O Sr. Silva não está, veja p. ex. a pág. 3 ou aprox. 20 delas. |Mas você pode "
-            "ver mais. |São uma por dia."
-        )
+)
+def test_tags_are_read_as_in_obsidian(text, tags):
+    assert text_utils.inline_tags(text) == tags
+
+
+def test_code_is_replaced_by_spaces():
+    text = "a `b c` d\n~~~\ne f\n~~~\ng"
+    assert text_utils.without_code(text) == "a       d\n   \n   \n   \ng"
+
+
+# Encoded bytes
+
+
+def test_a_part_of_a_text_begins_or_ends_inside_encoded_bytes():
+    run = "aB3x" * 40
+    text = f"before {run} after"
+    assert text_utils.encoded_runs(text) == [(7, 7 + len(run))]
+    assert text_utils.readable(text) == "before … after"
+    assert text_utils.readable(text, 9) == "… after"
+    assert text_utils.readable(text, 0, 9) == "before …"
+    assert text_utils.readable(text, 0, 7) == "before "
+    assert text_utils.readable(text, 7 + len(run)) == " after"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0123456789abcdef" * 8,  # a SHA-512
+        "0123456789" * 20,
+        "abcdefghij" * 20,
+        "aBcDeFgHiJ" * 20,
+        "some-long-slug-2026-" * 10,
     ],
-    "it": [
-        (
-            "Il sig. Rossi non è qui, vedi p. es. la pag. 3 e il cap. 4. |Dott. Bianchi è "
-            "con gli altri. |Questo si sa."
-        )
-    ],
-    "ru": [
-        "Это т. е. пример и т. д. для всех. |Он живёт в г. Москва. |Смотри рис. 3 и т. п. ниже. |Да."  # noqa: E501, RUF001
-    ],
-    "ja": [
-        "これは文です。|次の文です！|「そうです。」と言った。|バージョン1.2です。|重要です。|続きます。"
-    ],
-    "zh": [
-        "这是一句话。|这是第二句！|第三句？|“他说：好。”然后他走了。|请看“着急吗？”章节。|使用 main.py 文件。"  # noqa: E501, RUF001
-    ],
-    "ko": ["이것은 문장입니다. |_“급하신가요?”_ 섹션을 보세요. |두번째 문장입니다! |셋째?"],
-    "hi": ["यह एक वाक्य है। |यह दूसरा वाक्य है॥ |तीसरा है।"],
-    "ar": ["هل هذا صحيح؟ |نعم، هذا صحيح. |انتهى."],
-    "ur": ["یہ ایک جملہ ہے۔ |یہ دوسرا جملہ ہے۔"],  # noqa: RUF001
-}
-CASES = [(language, marked) for language, listing in SENTENCES.items() for marked in listing]
-
-
-@pytest.mark.parametrize(("language", "marked"), CASES)
-def test_sentences(language, marked):
-    text = marked.replace("|", "")
-    starts = sentence_starts(text, 0, len(text), detect_language(text))
-    parts = [text[a:b] for a, b in zip([0, *starts], [*starts, len(text)], strict=True)]
-    assert parts == marked.split("|")
-
-
-@pytest.mark.parametrize("language", ["de", "en", "es", "fr", "it", "pt", "ru"])
-def test_the_language_of_a_paragraph_is_detected(language):
-    assert detect_language(" ".join(SENTENCES[language])) == language
-
-
-def test_words_of_another_language_do_not_decide():
-    assert (
-        detect_language(
-            "En la página de «The Rust Programming Language» no está más que el índice."
-        )
-        == "es"
-    )
-
-
-def test_a_place_inside_the_document_is_counted_from_its_beginning():
-    text = "# Title\n\nOne. Two."
-    assert sentence_starts(text, 9, len(text), "en") == [14]
-
-
-def test_a_sentence_with_a_lone_surrogate_starts_where_it_starts():
-    assert sentence_starts("One \udfff here. Two there.", 0, 23, "en") == [12]
+    ids=["checksum", "number", "letters", "no digits", "words"],
+)
+def test_what_people_search_for_is_not_encoded_bytes(text):
+    assert text_utils.encoded_runs(text) == []

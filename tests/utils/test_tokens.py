@@ -11,6 +11,7 @@ from llama_index.core import Document, Settings
 
 from llama_index_contextual import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils import tokens
+from llama_index_contextual.utils.errors import SettingError
 
 PIECES = [
     "# Title\n\n",
@@ -121,3 +122,63 @@ def test_the_default_is_cl100k_as_in_llama_index():
         llama_index.core.global_tokenizer = before
         scale = tokens.make_scale("Cookie loves carrots.")
         assert scale.exact(0, 21) == tokens.count_cl100k("Cookie loves carrots.")
+
+
+def one_token(_):
+    return 1
+
+
+@pytest.mark.parametrize(
+    ("text", "cost"),
+    [
+        ("x" * 8, 1),
+        ("x" * 9, 2),
+        ("x" * 80 + " \n" * 40, 10),  # white space at the end costs nothing
+        (f"{'x' * 8}{' ' * 32}{'x' * 8}", 3),
+        (f"{'x' * 8}{' ' * 33}{'x' * 8}", 4),
+    ],
+)
+def test_a_long_token_costs_as_many_as_its_characters_need(text, cost):
+    scale = tokens.make_scale(text, one_token)
+    assert scale.exact(0, len(text)) == 1
+    assert scale.cost(0, len(text)) == cost
+    assert scale.exceeds(cost - 1, 0, len(text))
+    assert not scale.exceeds(cost, 0, len(text))
+
+
+def test_encoded_bytes_count_as_one_character_and_are_not_cut():
+    run = "aB3x" * 40
+    scale = tokens.make_scale(f"ab {run} cd", len)
+    end = 3 + len(run)
+    assert scale.exact(0, end + 3) == len("ab … cd")
+    assert [scale.cuts_run(offset) for offset in (3, 4, end - 1, end)] == [False, True, True, False]
+    assert not scale.is_text(3, end)
+    assert not scale.is_text(2, end + 1)
+    assert scale.is_text(0, end)
+
+
+@pytest.mark.parametrize("tokenizer", [str.split, lambda text: len(text.split())])
+def test_a_tokenizer_returns_tokens_or_their_number(tokenizer):
+    assert tokens.make_scale("a b c", tokenizer).exact(0, 5) == 3
+
+
+@pytest.mark.parametrize("answer", [{"input_ids": [1, 2]}, 1.5, None])
+def test_what_is_no_number_of_tokens_is_an_error_that_names_it(answer):
+    scale = tokens.make_scale("a b", lambda _: answer)
+    with pytest.raises(SettingError, match=rf"\(it returned {type(answer).__name__}\)"):
+        scale.exact(0, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_spelled"),
+    [("WEATHER qqzx", True), ("the qqzx", False), ("asdfghjk", False), ("", False)],
+)
+def test_a_text_is_spelled_if_a_word_of_four_letters_is_known(text, is_spelled):
+    assert tokens.is_spelled(text) == is_spelled
+
+
+@pytest.mark.parametrize(
+    ("text", "share"), [("weather qqzxqqz", 0.5), ("Weather", 1.0), ("qqzx", 0.0), ("42", 1.0)]
+)
+def test_the_share_of_letters_in_known_words(text, share):
+    assert tokens.share_spelled(text) == share
