@@ -182,9 +182,9 @@ def _is_copied(words: Sequence[str], source: str) -> bool:
 
 @lru_cache(maxsize=8)  # all chunks of a document are compared with it
 def _numbers(text: str) -> frozenset[str]:
-    """Return the numbers in a text, without leading zeros and thousands separators."""
+    """Return the numbers in a text without leading zeros and thousands separators; "" for 0."""
     digits = re.findall(r"\d+", _THOUSANDS.sub("", text))
-    return frozenset(number.lstrip("0") or "0" for number in digits)
+    return frozenset(number.lstrip("0") for number in digits)
 
 
 @lru_cache(maxsize=8)  # as above

@@ -86,6 +86,8 @@ NUMBERED = {
         2: "two",
     },
     'Here it is: {"contexts": ["one", "two"]}': {1: "one", 2: "two"},
+    'These are they\n["one", "two"]': {1: "one", 2: "two"},
+    'These are ["one", "two"]': {},
     '["one", "two", "three"]': {},
     "[" * 100_000 + "]": {},
     "[THINK]1: no[/THINK]1: one\n2: two": {1: "one", 2: "two"},
@@ -209,6 +211,7 @@ def test_a_context_that_begins_with_words_of_the_prompt_is_refused(context, reas
         ("The ferry of 1903, in the harbour log.", "invented"),
         ("Chunk 3 is about the ferry, as items 4 and part 5 are.", ""),
         ("Ferry 3 left, as the harbour log says.", "invented"),
+        ("Ferry 0 left, as the harbour log says.", "invented"),
     ],
 )
 def test_a_number_in_neither_chunk_nor_document_is_invented(context, reason):

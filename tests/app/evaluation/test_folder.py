@@ -1,11 +1,15 @@
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from llama_index.core.schema import TextNode
 from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.evaluation import Passage, Question, evaluate, load_questions
+from llama_index_contextual.app.evaluation.folder import _check_answers, _work_in_words
 from llama_index_contextual.app.settings.local import LocalEmbedding
+from llama_index_contextual.context.base import ContextEstimate, Tokens
 from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -133,6 +137,36 @@ def test_answers_that_are_nowhere_are_named(folder, embedding):
         ContextualWarning, match=r"^2 answers in no chunk.*gateway on the moon.*Who walks"
     ):
         evaluate(folder, [*QUESTIONS, lost, other], embed_model=embedding, contexts=[], top_k=[20])
+
+
+def with_lost_answers(number):
+    lost = [Question(f"Lost {index}?", (Passage(path=f"{index}.md"),)) for index in range(number)]
+    return [Question("Did it rain?", (Passage(path="log.md"),)), *lost]
+
+
+@pytest.mark.parametrize(
+    ("number", "ending"), [(1, r"0\.md\)"), (3, r"2\.md\)"), (4, r"2\.md\) …")]
+)
+def test_at_most_three_lost_answers_are_named(number, ending):
+    nodes = [TextNode(text="It rained.", metadata={"path": "log.md"})]
+    message = rf"^{number} answers? in no chunk: 'Lost 0\?' \(.*{ending}\. Use paths relative"
+    with pytest.warns(ContextualWarning, match=message):
+        _check_answers(nodes, with_lost_answers(number), "notes")
+
+
+def test_questions_without_any_answer_are_an_error():
+    nodes = [TextNode(text="It rained.", metadata={"path": "log.md"})]
+    with pytest.raises(SettingError, match="2 answers in no chunk"):
+        _check_answers(nodes, with_lost_answers(2)[1:], "notes")
+
+
+def test_the_cost_of_a_language_model_is_told_before_it_is_called():
+    free = SimpleNamespace(settings=SimpleNamespace(paid_source=None), files=lambda: ["a", "b"])
+    cost = ContextEstimate(5, calls=2, tokens=Tokens(prompt=1200))
+    paid = SimpleNamespace(settings=SimpleNamespace(paid_source="llm:x"), estimate=lambda: cost)
+    assert _work_in_words({"text alone": free, "llm": paid}) == (
+        "2 documents in 2 indexes; 2 calls, about 1,200 tokens in"
+    )
 
 
 def test_an_empty_folder_or_a_wrong_context_is_an_error(folder, embedding, tmp_path):

@@ -57,6 +57,12 @@ def test_an_index_that_is_up_to_date_is_not_refreshed():
     assert index.budgets == [0.25]  # half of the patience is left to wait
 
 
+def test_an_answer_waits_eighty_milliseconds_unless_told_otherwise():
+    index = Recorded(Freshness())
+    BackgroundRefresh(index).look()
+    assert index.budgets == [0.04]
+
+
 @pytest.mark.parametrize("seen", [Freshness(1), Freshness(certain=False)])
 def test_an_index_that_may_be_behind_is_refreshed_without_asking_a_model_again(seen):
     index = Recorded(seen)

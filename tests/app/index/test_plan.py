@@ -66,6 +66,12 @@ CASES = {
         {"failed": [Problem("x/", "")]},
         RefreshReport(deleted=["b.md"]),
     ),
+    "an unreadable file keeps no file whose name is longer": (
+        old(a="1", b="2"),
+        now(b="2"),
+        {"failed": [Problem("a", "")]},
+        RefreshReport(deleted=["a.md"], skipped=1),
+    ),
     "an unreadable root deletes nothing": (
         old(a="1"),
         {},

@@ -4,7 +4,15 @@ import json
 import math
 
 import pytest
-from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.schema import (
+    Document,
+    IndexNode,
+    MediaResource,
+    Node,
+    NodeRelationship,
+    RelatedNodeInfo,
+    TextNode,
+)
 
 from llama_index_contextual.app.index import rows
 from llama_index_contextual.app.index.rows import DocumentRow, fields_of, row_of, to_node
@@ -24,6 +32,16 @@ def test_a_node_is_read_back_as_it_was():
     row = row_of(NODE, "embedded text")
     assert to_node(row).to_dict() == NODE.to_dict()
     assert (row.row, row.node_id, row.ref_doc_id, row.text) == (0, "a.md#1", "a.md", "It rained.")
+
+
+@pytest.mark.parametrize("kind", [Node, Document])
+def test_a_node_with_resources_is_read_back_as_it_was(kind):
+    node = kind(id_="1", text_resource=MediaResource(text="It rained."))
+    row = row_of(node, "")
+    assert row.text == "It rained."
+    read = to_node(row)
+    assert type(read) is kind
+    assert read.to_dict() == node.to_dict()
 
 
 def test_a_node_without_a_document_stays_without_one():
@@ -80,6 +98,12 @@ def test_the_other_fields_of_a_node_are_bounded(monkeypatch, spare, fits):
     else:
         with pytest.raises(DocumentError, match=r"'a\.md#1' has more than .*Remove large fields"):
             row_of(NODE, "")
+
+
+def test_the_bound_of_the_other_fields_is_20_megabytes():
+    node = NODE.model_copy(update={"mimetype": "x" * 20_000_000})
+    with pytest.raises(DocumentError, match="more than 20,000,000 bytes"):
+        row_of(node, "")
 
 
 def test_a_small_row_cannot_become_gigabytes(monkeypatch):

@@ -176,3 +176,12 @@ def test_a_status_beside_another_version_compares_what_the_settings_make(folder,
     with ContextualIndex.open(folder) as index:
         assert index.status().differences == [f"parser.revision: {before} → 99"]
         assert len(index.status().pending.outdated) == 4
+
+
+def test_a_status_names_the_languages_of_all_documents(opened, folder):
+    (folder / "faq.md").write_text(
+        "# Fragen\n\nWarum ist es so langsam? Weil der Zwischenspeicher noch leer ist.\n", "utf-8"
+    )
+    index = opened(embed_model="none")
+    index.refresh()
+    assert set(index.status().languages) == {"de", "en"}
