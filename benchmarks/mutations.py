@@ -7,13 +7,14 @@ change that no test notices is printed with its line. Messages, annotations and 
 
 It works in a copy of the tree. The tests run once with a trace of the lines that each of them
 reaches. Then each change is tried with the tests that reach its line, the fastest first, in a
-process that is forked after LlamaIndex is imported. So it needs Linux or macOS.
+process that is forked after all libraries are imported. So it needs Linux or macOS.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import copy
 import importlib
 import os
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from types import FrameType
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-PRELOADED: Final = ("llama_index.core", "numpy", "hypothesis", "chromadb")
 SLOW: Final = "not (kill or server or process or long)"
 MAX_SECONDS: Final = 90  # that the tests of a change may run: a loop without an end is noticed
 MAX_TEST_SECONDS: Final = 12.0  # of the tests that are chosen for a change
@@ -217,6 +217,12 @@ class Reached:
 
     Args:
         files: The modules that are traced.
+
+    Attributes:
+        lines: The files and lines that each test reaches.
+        seconds: How long each test takes.
+        failed: The tests that fail without a change.
+        libraries: The modules that the tests import from outside of the project.
     """
 
     def __init__(self, files: Iterable[Path]) -> None:
@@ -224,6 +230,7 @@ class Reached:
         self.lines: dict[str, set[tuple[str, int]]] = defaultdict(set)
         self.seconds: dict[str, float] = defaultdict(float)
         self.failed: set[str] = set()
+        self.libraries: list[str] = []
         self._current: set[tuple[str, int]] = set()
 
     def _trace(self, frame: FrameType, event: str, _: object) -> Any:
@@ -244,6 +251,13 @@ class Reached:
         self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.failed.add(report.nodeid)
+
+    def pytest_sessionfinish(self) -> None:
+        """Record which libraries were imported."""
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if file and not Path(file).is_relative_to(Path.cwd()):
+                self.libraries.append(name)
 
     def tests_of(self, file: Path, lines: range) -> list[str]:
         """Return the fastest tests that reach some lines, as many as take little time."""
@@ -275,7 +289,12 @@ def run_tests(arguments: Sequence[str], plugin: Reached | None = None) -> int:
             code = int(pytest.main([*options, *arguments], plugins=plugins))
             if plugin is not None:
                 sys.settrace(None)
-                values = (dict(plugin.lines), dict(plugin.seconds), plugin.failed)
+                values = (
+                    dict(plugin.lines),
+                    dict(plugin.seconds),
+                    plugin.failed,
+                    plugin.libraries,
+                )
                 Path(record.name).write_bytes(pickle.dumps(values))
             os._exit(code)
         deadline = None if plugin is not None else time.monotonic() + MAX_SECONDS
@@ -288,7 +307,8 @@ def run_tests(arguments: Sequence[str], plugin: Reached | None = None) -> int:
                 return 1
             ended, status = os.waitpid(process, os.WNOHANG)
         if plugin is not None:
-            lines, seconds, plugin.failed = pickle.loads(Path(record.name).read_bytes())  # noqa: S301
+            values = pickle.loads(Path(record.name).read_bytes())  # noqa: S301
+            lines, seconds, plugin.failed, plugin.libraries = values
             plugin.lines.update(lines)
             plugin.seconds.update(seconds)
     return os.waitstatus_to_exitcode(status)
@@ -350,11 +370,12 @@ def main() -> None:
         sys.path[:] = [str(project), *(path for path in sys.path if path != str(ROOT))]
         os.environ |= {"PYTHONPATH": str(project), "CI": "1"}  # CI: hypothesis repeats its examples
         os.environ.setdefault("LLAMA_INDEX_CONTEXTUAL_DATA", str(ROOT.parent / "shared" / "data"))
-        for name in PRELOADED:
-            importlib.import_module(name)
         files = [project / module for module in options.modules]
         reached = Reached(files)
         run_tests(options.tests, reached)
+        for name in reached.libraries:
+            with contextlib.suppress(Exception):
+                importlib.import_module(name)
         rows = [try_mutations(file, reached, options.sample, options.seed) for file in files]
     print("| module | possible changes | tried | noticed |\n|---|---|---|---|")
     print("\n".join(rows))

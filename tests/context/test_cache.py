@@ -137,7 +137,7 @@ def test_a_value_that_is_not_an_object_is_treated_as_absent(store, written):
 
 
 def test_deleting_from_a_store_without_a_file_creates_none(tmp_path):
-    assert not SQLiteKVStore(tmp_path / "contexts.sqlite").delete("a")
+    assert SQLiteKVStore(tmp_path / "contexts.sqlite").delete("a") is False
     assert list(tmp_path.iterdir()) == []
 
 

@@ -235,6 +235,12 @@ def test_at_query_time_a_generator_that_cannot_run_is_skipped(nodes):
     assert [hit.score for hit in hits] == [1.0]
 
 
+def test_at_query_time_a_step_without_a_free_generator_returns_the_hits_unchanged(nodes):
+    hits = [NodeWithScore(node=node, score=0.5) for node in nodes]
+    for context in ("off", Paid()):
+        assert ContextualNodePostprocessor(context).postprocess_nodes(hits) == hits
+
+
 async def test_async_contexts_are_the_same(document):
     def fresh():
         return MarkdownNodeParser(id_func=lambda i, _: str(i)).get_nodes_from_documents([document])
