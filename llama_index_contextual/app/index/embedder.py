@@ -134,11 +134,7 @@ class Embedder:
             if cached and not self._dimensions:
                 self._dimensions = self._length_of_vectors(cached)
             vectors |= cached
-        return {
-            key: vector
-            for key, vector in vectors.items()
-            if key in hashes and len(vector) == self._dimensions
-        }
+        return {key: vector for key, vector in vectors.items() if len(vector) == self._dimensions}
 
     def _length_of_vectors(self, cached: Mapping[str, Singles]) -> int:
         """Return the length of the model's vectors, or of cached ones if it cannot be reached."""

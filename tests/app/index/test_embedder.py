@@ -63,6 +63,15 @@ def test_a_text_is_embedded_once_in_all_folders(cache):
     assert len(result.vectors) == 2
 
 
+def test_the_length_of_vectors_is_asked_for_once(cache):
+    embed(cache, "tea")
+    model = Answering(model_name="answering")
+    embedder = Embedder(model, cache, None)
+    for text in ("tea", "coffee", "tea"):
+        embedder.embed(chunks(text), [])
+    assert model.texts == ["length", "coffee"]
+
+
 def test_a_model_without_a_name_is_not_taken_for_another(cache):
     embed(cache, "tea", model_name="unknown")
     _, sent = embed(cache, "tea", model_name="unknown")

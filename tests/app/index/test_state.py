@@ -14,7 +14,7 @@ from storage import storage_of
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
-from llama_index_contextual.app.index import settings
+from llama_index_contextual.app.index import settings, status
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 from llama_index_contextual.utils.errors import ContextualError, StorageError
 
@@ -185,3 +185,33 @@ def test_a_status_names_the_languages_of_all_documents(opened, folder):
     index = opened(embed_model="none")
     index.refresh()
     assert set(index.status().languages) == {"de", "en"}
+
+
+def test_a_file_that_could_never_be_indexed_is_not_missed_when_it_is_gone(opened, folder):
+    (folder / "bad.md").write_bytes(b"# Bad\n\0\0\0")
+    index = opened(embed_model="none")
+    assert index.refresh().documents == index.status().documents == 4
+    (folder / "bad.md").unlink()
+    assert index.status().pending.deleted == []
+    report = index.refresh()
+    assert (report.deleted, report.documents) == ([], 4)
+    assert "bad.md" not in index.settings.database.documents()
+
+
+def test_a_report_counts_the_documents_that_are_left(opened, folder):
+    index = opened(embed_model="none")
+    index.refresh()
+    (folder / "faq.md").unlink()
+    (folder / "new.md").write_text("# New\n\nA zebra.\n")
+    (folder / "more.md").write_text("# More\n\nA lion.\n")
+    assert index.refresh().documents == len(index.documents()) == 5
+
+
+def test_the_languages_are_those_of_a_bounded_sample(opened, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(status, "_SAMPLE_SIZE", 3)
+    monkeypatch.setattr(status, "shares_of_languages", lambda texts: sizes.append([*texts]) or {})
+    index = opened(embed_model="none")
+    assert index.refresh().chunks == 4
+    index.status()
+    assert [len(texts) for texts in sizes] == [2]
