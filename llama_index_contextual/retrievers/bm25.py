@@ -145,9 +145,10 @@ class ContextualBM25Retriever(PoolRetriever):
         """Return a retriever over the nodes of exactly one source.
 
         Nodes that are later deleted from ``index``, for example by ``index.delete_ref_doc``, are no
-        longer returned. Nodes that are later inserted must be added with :meth:`add`. Changes of
-        any other source are not followed, nor are changes of an index after a retriever was
-        persisted and loaded. Use :meth:`add` and :meth:`delete`.
+        longer returned. Nodes that are later inserted are found if the index lists its nodes in
+        memory, as it does on ``SimpleVectorStore``. On a store that contains text, such as Chroma,
+        add them with :meth:`add`. Changes of any other source are not followed, nor are changes of
+        an index after a retriever was persisted and loaded.
 
         Args:
             index: Any LlamaIndex index. Its nodes are read from the vector store if that stores
@@ -256,6 +257,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
     def pools(self, queries: Sequence[QueryBundle], size: int, min_matching: int) -> list[Pool]:  # noqa: ARG002
         """Return the best nodes for each query, including those of :meth:`named_chunks`."""
+        self._add_inserted()
         texts = [query.query_str for query in queries]
         while True:
             pools: list[Pool] = self.reader.ask(
@@ -264,6 +266,12 @@ class ContextualBM25Retriever(PoolRetriever):
             hits = [hit for pool in pools for hit in (*pool.unfiltered, *pool.matching)]
             if not self._drop_deleted([hit.node_id for hit in hits]):
                 return pools
+
+    def _add_inserted(self) -> None:
+        """Index the nodes that the LlamaIndex index has received since the last query."""
+        inserted = None if self._members is None else self._members.inserted_nodes()
+        if inserted:
+            self.add(inserted)
 
     def _drop_deleted(self, node_ids: Sequence[str]) -> bool:
         """Delete nodes that the LlamaIndex index no longer has. Return whether there were any."""
@@ -324,6 +332,7 @@ class ContextualBM25Retriever(PoolRetriever):
                 NodeWithScore(node=nodes[node_id], score=score) for node_id, score, _ in candidates
             ]
 
+        self._add_inserted()
         while True:
             results = self.reader.ask(answer)
             if not self._drop_deleted([result.node.node_id for result in results]):
@@ -336,6 +345,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
     def matching_ids(self, filters: MetadataFilters | None = None) -> list[str]:
         """Return the ids of the nodes that match these filters and those of the retriever."""
+        self._add_inserted()
         all_filters = merge_filters(self.filters, filters)
         return self.reader.ask(lambda store: store.matching_ids(all_filters))
 

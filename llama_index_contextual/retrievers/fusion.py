@@ -52,6 +52,10 @@ RRF_K = 20.0
 # The number of candidates of each retriever does not depend on the top-k, so that a top 5 is a
 # prefix of a top 20.
 POOL = 100
+_BEHIND = (
+    "The keyword retriever lacks nodes that another retriever returned, so they rank low. "
+    "Pass new nodes to ContextualBM25Retriever.add()."
+)
 
 
 class ContextualFusionRetriever(BaseRetriever):
@@ -340,6 +344,9 @@ class ContextualFusionRetriever(BaseRetriever):
             )
 
         notes = [*request.notes, *answers.notes, *filter(None, [note])]
+        if keyword_data is not None and _is_behind(answers, table, keyword_data.chunks):
+            notes.append(_BEHIND)
+            warnings.warn(_BEHIND, ContextualWarning, stacklevel=2)
         if not scores and question.is_explained:
             notes += _notes_on_filters(request.members)
         return Explanation(
@@ -451,6 +458,21 @@ def _without_duplicates(
 def _citations_of(rows: Sequence[int], table: ScoreTable, chunks: Chunks) -> list[str]:
     """Return the citations of candidates. A candidate without a path is cited by its id."""
     return [chunks.info(row).citation or table.node_ids[row] for row in rows]
+
+
+def _is_behind(answers: Answers, table: ScoreTable, chunks: Chunks) -> bool:
+    """Return whether the keyword index lacks some nodes of a retriever, but not all of them.
+
+    A retriever of which it has no node reads other documents.
+    """
+    if chunks.is_known.all():
+        return False
+    for ranking in answers.rankings:
+        rows = [table.row_of[node_id] for node_id in ranking.node_ids]
+        is_known = chunks.is_known[rows]
+        if is_known.any() and not is_known.all():
+            return True
+    return False
 
 
 def _notes_on_filters(members: Sequence[WeightedRetriever]) -> list[str]:

@@ -42,6 +42,8 @@ class IndexMembers:
         is_lost = documents is None or (not documents and any(_listed_ids(self._struct) or ()))
         has_texts = store is not None and (store.stores_text or is_lost)
         self._store: Any = store if has_texts else None
+        self._newest = _newest_entry(self._struct)
+        self._known_ids = set(_listed_ids(self._struct) or ())
         if self._store is None and self._docstore is None:
             raise SettingError(
                 f"`index` must be a LlamaIndex index (got {type(index).__name__}). "
@@ -51,9 +53,10 @@ class IndexMembers:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
-    def __getstate__(self) -> dict[str, None]:
+    def __getstate__(self) -> dict[str, Any]:
         # An index whose store has an open connection cannot be pickled, so a copy has no index.
-        return {"_docstore": None, "_struct": None, "_store": None}
+        nothing = dict.fromkeys(("_docstore", "_struct", "_store", "_newest"))
+        return {**nothing, "_known_ids": set()}
 
     def nodes(self) -> list[BaseNode]:
         """Return all nodes of the index.
@@ -66,6 +69,23 @@ class IndexMembers:
         nodes = self._docstore.docs
         deleted = self.deleted_ids(list(nodes))
         return [node for node_id, node in nodes.items() if node_id not in deleted]
+
+    def inserted_nodes(self) -> list[BaseNode]:
+        """Return the nodes that were inserted since the last call.
+
+        A store that contains text has no list of its nodes in memory, so its nodes are not found.
+        """
+        newest = _newest_entry(self._struct)
+        if self._store is not None or newest == self._newest:
+            return []
+        listed_ids = set(_listed_ids(self._struct) or ())
+        inserted_ids = listed_ids - self._known_ids
+        nodes: list[BaseNode] = self._docstore.get_nodes(sorted(inserted_ids), raise_error=False)
+        # An index writes its list before its document store. Look again for a node in between.
+        if len(nodes) == len(inserted_ids):
+            self._newest = newest
+            self._known_ids = listed_ids
+        return nodes
 
     def deleted_ids(self, node_ids: Sequence[str]) -> set[str]:
         """Return the ids whose nodes were deleted from the index."""
@@ -92,6 +112,24 @@ def _listed_ids(struct: object) -> Iterable[str] | None:
     if isinstance(struct, KeywordTable):
         return chain.from_iterable(struct.table.values())
     return None
+
+
+def _newest_entry(struct: object) -> tuple[int, str] | None:
+    """Return the number of nodes in the list of an index, and the last one.
+
+    Every insertion changes them, because lists and dictionaries keep the order of insertion. None
+    means that the index has no such list.
+    """
+    entries: Sequence[str] | dict[str, str]
+    if isinstance(struct, IndexDict):
+        entries = struct.nodes_dict
+    elif isinstance(struct, IndexList):
+        entries = struct.nodes
+    elif isinstance(struct, IndexDocumentSummary):
+        entries = struct.node_id_to_summary_id
+    else:
+        return None
+    return len(entries), next(reversed(entries), "")
 
 
 def _summaries_of(struct: object) -> set[str]:

@@ -1,4 +1,4 @@
-"""A keyword retriever over an index leaves out nodes that were deleted from the index."""
+"""A keyword retriever over an index follows the index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from llama_index.core.schema import TextNode
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.index_members import IndexMembers
-from llama_index_contextual.utils.errors import SettingError
+from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
+from llama_index_contextual.utils.errors import ContextualWarning, SettingError
 
 DOCUMENTS = [
     Document(text=f"The kangaroo number {number} jumps.", id_=f"d{number}") for number in range(4)
@@ -104,3 +105,51 @@ def test_a_copy_in_another_process_does_not_follow_the_index(embedding):
 def test_anything_but_an_index_is_rejected():
     with pytest.raises(SettingError, match="must be a LlamaIndex index"):
         IndexMembers("nothing")
+
+
+@pytest.mark.parametrize("kind", ["vector", "list", "document summaries"])
+def test_inserted_documents_are_found(kind, embedding):
+    index = {
+        "vector": lambda: VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding),
+        "list": lambda: SummaryIndex.from_documents(DOCUMENTS),
+        "document summaries": lambda: DocumentSummaryIndex.from_documents(
+            DOCUMENTS, llm=MockLLM(), embed_model=embedding
+        ),
+    }[kind]()
+    retriever = ContextualBM25Retriever.from_defaults(index=index)
+    fusion = ContextualFusionRetriever([retriever])
+    index.insert(Document(text="A wombat digs.", id_="new"))
+    assert documents_of(retriever.retrieve("wombat")) == ["new"]
+    index.update_ref_doc(Document(text="A quokka smiles.", id_="new"))
+    assert documents_of(fusion.retrieve("quokka")) == ["new"]
+    assert documents_of(fusion.retrieve("wombat")) == []
+    index.delete_ref_doc("new")
+    index.insert(Document(text="A quokka naps.", id_="newer"))
+    assert documents_of(asyncio.run(fusion.aretrieve("quokka"))) == ["newer"]
+
+
+def test_a_node_that_is_not_yet_in_the_document_store_is_found_later(embedding):
+    index = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding)
+    retriever = ContextualBM25Retriever.from_defaults(index=index)
+    node = TextNode(text="A wombat digs.", id_="new")
+    index.index_struct.add_node(node)
+    assert retriever.retrieve("wombat") == []
+    index.docstore.add_documents([node])
+    assert [result.node.node_id for result in retriever.retrieve("wombat")] == ["new"]
+
+
+def test_a_fusion_warns_if_the_keyword_retriever_lacks_new_nodes(store, embedding):
+    index = VectorStoreIndex.from_vector_store(store, embed_model=embedding)
+    for document in DOCUMENTS:
+        index.insert(document)
+    keywords = ContextualBM25Retriever.from_defaults(index=index)
+    fusion = ContextualFusionRetriever([ContextualVectorRetriever(index), keywords])
+    fusion.retrieve("kangaroo")
+    index.insert(Document(text="A wombat digs.", id_="new"))
+    with pytest.warns(ContextualWarning, match=r"lacks nodes .* ContextualBM25Retriever.add"):
+        explanation = fusion.explain("who digs?")
+    assert "lacks nodes" in str(explanation)
+    other = ContextualFusionRetriever(
+        [ContextualVectorRetriever(index), ContextualBM25Retriever([TextNode(text="A quokka.")])]
+    )
+    assert other.retrieve("who digs?"), "other documents are no reason for a warning"
