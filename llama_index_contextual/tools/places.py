@@ -16,7 +16,7 @@ from llama_index_contextual.tools.answer import fitting
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import DocumentError
 from llama_index_contextual.utils.language import caseless
-from llama_index_contextual.utils.text import is_markdown, lines_of
+from llama_index_contextual.utils.text import counted, is_markdown, lines_of
 
 if TYPE_CHECKING:
     from llama_index_contextual.tools.notes import Notes
@@ -119,7 +119,8 @@ def part_of(
         first, end = _section(text, fragment.rpartition("#")[2].strip(), len(lines))
         last = end if count is None else min(end, first + count - 1)
     if first > max(len(lines), 1) or (cited and not 0 < first <= last):
-        raise DocumentError(f"{path!r} has no lines {first} to {last}. It has {len(lines)} lines.")
+        span = f"lines {first} to {last}" if cited and first > last else f"line {first}"
+        raise DocumentError(f"{path!r} has no {span}. It has {counted(len(lines), 'line')}.")
     requested = lines[first - 1 : last]
     shown_lines = fitting(requested, most)
     is_line_cut = bool(requested) and not shown_lines

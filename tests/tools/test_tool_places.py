@@ -179,7 +179,7 @@ def test_a_long_list_is_cut_with_a_hint_on_the_next_call(tmp_path):
     ],
 )
 def test_lines_that_a_note_does_not_have_are_rejected(plan, target, first):
-    with pytest.raises(DocumentError, match=r"has no lines .* It has 5 lines"):
+    with pytest.raises(DocumentError, match=r"has no line.* It has 5 lines"):
         part_of(plan.notes, target, first)
 
 

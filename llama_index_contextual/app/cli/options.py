@@ -225,7 +225,8 @@ def skipped_line(settings: IndexSettings, *, names: bool) -> str:
     if not names:
         return f"{line}; --list-skipped names them" if line else ""
     for path in skipped:
-        tell(path, "not read:")
+        is_link = settings.folders.place(path).is_symlink()
+        tell(f"{path} (a symbolic link)" if is_link else path, "not read:")
     for path, parts in _left_out_parts(settings):
         tell(f"{path}: {parts}", "left out:")
     return line

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.utils import metadata as names
-from llama_index_contextual.utils.errors import Checked, DocumentError, SettingError
+from llama_index_contextual.utils.errors import Checked, DocumentError, SettingError, refuse_unknown
 
 if TYPE_CHECKING:
     from llama_index.core.schema import BaseNode
@@ -164,6 +164,8 @@ def _entry_of(line: str) -> tuple[str, Passage]:
         entry = from_json(line)
     except ValueError as error:
         raise DocumentError(f"it is not JSON ({error})") from error
+    if isinstance(entry, dict):
+        refuse_unknown("the line", entry, ("question", *Passage.model_fields))
     question = entry.pop("question", None) if isinstance(entry, dict) else None
     if not isinstance(question, str) or not question.strip():
         raise DocumentError("it has no question")

@@ -174,6 +174,9 @@ def test_what_is_not_read_is_said_and_a_pdf_is_no_text(run, tmp_path):
         assert f"{note}; --list-skipped names them" in done.stdout + done.stderr
     named = run("status", tmp_path, "--list-skipped").stderr
     assert "not read: picture.png\nnot read: song.mp3\n" in named
+    (tmp_path / "b.md").symlink_to(tmp_path / "a.md")
+    named = run("status", tmp_path, "--list-skipped").stderr
+    assert "not read: b.md (a symbolic link)\n" in named
     (tmp_path / "report.pdf").write_bytes(b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog >>\nendobj\n")
     for patterns in ([], ["--include", "*.pdf", "--include", "*.md"]):
         done = run("index", tmp_path, *patterns)

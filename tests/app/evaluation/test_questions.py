@@ -105,7 +105,11 @@ def test_a_file_of_json_lines(tmp_path):
         ("q.jsonl", '{"question": "x"}', r"q\.jsonl:1: .*a path, or a text"),
         ("q.jsonl", '{"question": "x", "path": "a", "lines": "top"}', "`lines` must be .*'top'"),
         ("q.jsonl", '{"question": "x", "path": "a", "lines": true}', "`lines` must be .*True"),
-        ("q.jsonl", '{"question": "x", "path": "a", "line": 3}', "does not take line"),
+        (
+            "q.jsonl",
+            '{"question": "x", "path": "a", "line": 3}',
+            "the line does not take line. It takes lines, page, path, question, text",
+        ),
         ("q.jsonl", '{"question": ["x"], "path": "a"}', r"q\.jsonl:1: it has no question"),
         ("q.jsonl", '{"question": 5, "path": "a"}', r"q\.jsonl:1: it has no question"),
         (

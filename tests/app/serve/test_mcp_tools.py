@@ -247,7 +247,7 @@ async def test_an_unreadable_part_of_a_note_is_an_error(folder, index):
             ({"path": "binary.md"}, "'binary.md' cannot be read"),
             (
                 {"path": "MEMORY.md", "from_line": 99},
-                "'MEMORY.md' has no lines 99 to 3. It has 3 lines.",
+                "'MEMORY.md' has no line 99. It has 3 lines.",
             ),
         ]:
             result = await client.call_tool("read", arguments)
@@ -345,7 +345,7 @@ async def test_read_takes_what_any_tool_cites(folder, index):
         )
         for target, error in {
             "[[Bob]]": "There is no note '[[Bob]]'", "[[Ana#Dogs]]": "no heading 'Dogs'",
-            "people/ana.md#L9": "has no lines 9 to 9", "[[.secret]]": "There is no note",
+            "people/ana.md#L9": "has no line 9", "[[.secret]]": "There is no note",
             "people/bob.md#L3": "There is no note", "people/ana.md#L7-L6": "has no lines 7 to 6",
             "note:///../outside.md": "There is no note",
         }.items():  # fmt: skip
