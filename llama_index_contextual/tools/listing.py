@@ -66,7 +66,7 @@ def listing(notes: Notes, below: str = "") -> Answer:
     if start and not paths:
         raise DocumentError(f"There is no note in a folder {below!r}. {_hint(start, everything)}")
     labels = _label_lines(notes, paths)
-    available = MAX_CHARS - _RESERVED - sum(len(line) + 1 for line in labels)
+    available = MAX_CHARS - _RESERVED - len("\n".join(labels))
     shown = fitting(map(shown_path, paths), available)
     lines = [*shown, "", *labels]
     if len(shown) < len(paths):
@@ -99,7 +99,8 @@ def _paths_below(paths: Sequence[str], start: str) -> list[str]:
 
 def _hint(start: str, paths: Iterable[str]) -> str:
     """Return a hint that names folders with a similar name."""
-    similar = get_close_matches(f"{start}/", folders_of(paths), _MAX_SUGGESTED, 0.0)
+    folders = folders_of(map(shown_path, paths))
+    similar = get_close_matches(f"{start}/", folders, _MAX_SUGGESTED, 0.0)
     return f"Did you mean {', '.join(similar)}?" if similar else "List without a path."
 
 
@@ -109,7 +110,7 @@ def _label_lines(notes: Notes, paths: Iterable[str]) -> list[str]:
     all_labels = labels_of(notes)
     listed = [all_labels[path] for path in paths if path in all_labels]
     counts = {
-        "Folders": folders_of(paths),
+        "Folders": folders_of(map(shown_path, paths)),
         "Tags": Counter(tag for labels in listed for tag in labels.tags),
         "Front matter": Counter(key for labels in listed for key in labels.keys),
     }

@@ -180,8 +180,8 @@ def _place_of(notes: Notes, target: str) -> _Place:
     for name, fragment in places:  # a title can contain "#": "Meeting, C# too"
         folded = folded_name(name)
         # Folding drops the fragment of "a.md#L3", so this name would match without it.
-        before_hash, hash_sign, _ = name.rpartition("#")
-        has_fragment = bool(hash_sign) and folded_name(before_hash) == folded
+        before_hash = name.rpartition("#")[0]
+        has_fragment = folded_name(before_hash) == folded
         if folded in names and not has_fragment:
             return _Place(names[folded], fragment)
     folder = places[-1].path.rstrip("/")

@@ -528,3 +528,11 @@ def test_a_text_in_a_node_of_another_class_is_split():
     text = "# A\n\nOf another class."
     [node] = HeadingAwareMarkdownNodeParser()([Node(text_resource=MediaResource(text=text))])
     assert (node.text, node.metadata["header_path"]) == (text, "A")
+
+
+@pytest.mark.parametrize(("words", "is_overflow"), [(10, False), (11, True)])
+def test_only_a_chunk_of_more_tokens_than_the_chunk_size_is_marked(words, is_overflow):
+    parser = HeadingAwareMarkdownNodeParser(chunk_size=10, tokenizer=str.split)
+    [node] = parser([Document(text="word " * words)])
+    assert node.metadata["token_count"] == words
+    assert ("overflow" in node.metadata) == is_overflow

@@ -247,6 +247,12 @@ def test_a_name_means_a_path_before_a_title():
     assert part_of(NodeNotes(lambda: nodes), "Plan").text == "named"
 
 
+def test_a_title_of_signs_alone_is_not_the_name_of_every_text_without_letters():
+    notes = NodeNotes(lambda: nodes_at("a.md", title="!?"))
+    with pytest.raises(DocumentError, match=r"There is no note '\?!'"):
+        part_of(notes, "?!")
+
+
 def test_at_most_three_notes_are_suggested_for_a_name():
     notes = notes_at(*(f"plan {number}.md" for number in range(1, 10)))
     with pytest.raises(DocumentError) as error:
@@ -299,3 +305,22 @@ def test_as_many_notes_are_listed_as_fit_with_their_labels():
     lines = listing(notes).text.splitlines()
     assert len(lines[:-2]) == 24
     assert lines[-1].startswith("(24 of 30 notes. ")
+
+
+def test_a_folder_is_listed_without_folders_whose_names_begin_like_it():
+    notes = notes_at("daily/a.md", "daily2/b.md")
+    assert listing(notes, "daily").data["total"] == 1
+    assert listing(notes, "dail").data["total"] == 2
+
+
+@pytest.mark.parametrize("folder", ["odd\nname", "odd name"], ids=["written", "shown"])
+def test_a_folder_is_listed_by_its_name_as_written_or_as_shown(folder):
+    notes = notes_at("odd\nname/a.md", "b.md")
+    assert listing(notes, folder).data["total"] == 1
+
+
+def test_the_name_of_a_folder_cannot_forge_a_line():
+    notes = notes_at("odd\nname/a.md")
+    assert listing(notes).text == "odd name/a.md\n\nFolders: odd name/ 1"
+    with pytest.raises(DocumentError, match=r"Did you mean odd name/\?$"):
+        listing(notes, "old")
