@@ -203,6 +203,15 @@ def test_small_sections_merge_up_to_the_size_of_a_chunk(sizes, expected):
     assert [len(chunk.split()) for chunk in chunks] == expected
 
 
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [((19, 19), [38]), ((20, 20), [20, 20]), ((20, 19), [39]), ((19, 20), [19, 20])],
+)
+def test_a_section_of_the_smallest_size_is_not_merged_with_another(sizes, expected):
+    chunks = words("".join(map(section_of, sizes)), chunk_size=100, min_section_size=20)
+    assert [len(chunk.split()) for chunk in chunks] == expected
+
+
 def test_a_section_is_not_split_to_fill_the_chunk_of_a_small_one_before_it():
     text = f"{section_of(40)}{section_of(32)}{'word ' * 33}"
     chunks = words(text, chunk_size=100, min_section_size=70)

@@ -166,3 +166,19 @@ def test_values_of_one_property_have_one_type():
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 def test_quotes_around_a_title_that_is_not_yaml_are_removed(front, title):
     assert parsed(f"{front}\n\nWater.\n")[0].metadata[TITLE] == title
+
+
+def test_front_matter_does_not_repeat_what_the_document_brought():
+    brought = {"path": "a.md", "title": "Mine", "tags": "my tag"}
+    [node] = HeadingAwareMarkdownNodeParser()(
+        [Document(text="---\ntitle: Ours\ntags: ours\n---\n\nWords.\n", metadata=brought)]
+    )
+    assert (node.metadata["title"], node.metadata["tags"]) == ("Mine", "my tag")
+    assert not [key for key in node.metadata if key.startswith("contextual_")]
+
+
+def test_the_first_fifty_properties_can_be_used_in_filters():
+    front_matter = "\n".join(f"key{number}: value" for number in range(60))
+    [node] = parsed(f"---\n{front_matter}\n---\n\nWords.\n")
+    keys = [key for key in node.metadata if key.startswith("key")]
+    assert keys == [f"key{number}" for number in range(50)]

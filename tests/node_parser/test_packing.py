@@ -255,6 +255,11 @@ def test_a_rule_is_not_a_chunk_without_the_text_above_it():
     assert [text[-3:] for text in texts] == ["---", "ds."]
 
 
+def test_two_rules_in_a_row_end_the_chunk_above():
+    texts, _ = pieces("She sails.\n\n---\n\n---\n\nShe rests.")
+    assert texts == ["She sails.\n\n---\n\n---", "She rests."]
+
+
 def test_a_list_stays_with_the_words_that_introduce_it():
     items = "- five words of an item\n" * 10
     text = f"{'word ' * 55}\n\nThey are as follows:\n\n{items}"
@@ -397,8 +402,9 @@ def test_a_picture_alone_is_not_a_chunk():
         ("# Ships\n\n## Aurora\n\nShe sails.\n\n# Crews\n\n## Ann\n\nShe rests.\n", 2),
         ("# Ships\n\nShe sails.\n\n---\n\nShe rests.\n", 2),
         ("# Log\n\n## 2026-01-05\n\nShe sails.\n\n## 2026-01-06\n\nShe rests.\n", 2),
+        ("# Log\n\n## 2026-01-05\n\nShe sails.\n\n## Plans\n\nShe rests.\n", 2),
     ],
-    ids=["siblings", "other parents", "a rule", "other days"],
+    ids=["siblings", "other parents", "a rule", "other days", "no day"],
 )
 def test_small_sections_merge_with_siblings_of_the_same_date_but_not_across_a_rule(text, count):
     assert len(pieces(text, min_section_size=60)[0]) == count

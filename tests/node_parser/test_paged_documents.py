@@ -2,8 +2,10 @@
 
 import pytest
 from llama_index.core import Document
+from llama_index.core.schema import MediaResource
 
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
+from llama_index_contextual.utils.errors import ContextualWarning
 from llama_index_contextual.utils.metadata import citation_of
 
 PAGES = [
@@ -126,3 +128,20 @@ def test_the_next_page_has_the_date_of_the_heading_and_its_own_lines():
     )
     assert first.metadata["date"] == second.metadata["date"] == "2026-01-31"
     assert (second.start_char_idx, second.end_char_idx, second.metadata["start_line"]) == (0, 6, 1)
+
+
+def test_a_page_label_of_thousands_of_digits_is_not_read_as_a_number():
+    long_label = Document(text="Last.", metadata={"path": "a.pdf", "page_label": "9" * 5000})
+    with pytest.warns(ContextualWarning, match="'page_label' has 5,000 characters"):
+        assert len(paths_of([*pages_of(["First."], "a.pdf"), long_label])) == 2
+
+
+@pytest.mark.parametrize(("words", "count"), [(47, 1), (48, 2)])
+def test_small_sections_of_a_converted_page_merge_up_to_half_a_chunk(words, count):
+    text = f"## One\n\n{'word ' * words}\n\n## Two\n\n{'word ' * words}"
+    page = Document(metadata={"path": "a.pdf", "page_label": "1"})
+    page.text_resource = MediaResource(text=text, mimetype="text/markdown")
+    parser = HeadingAwareMarkdownNodeParser(
+        chunk_size=100, chunk_overlap=0, min_chunk_size=0, tokenizer=str.split
+    )
+    assert len(parser([page])) == count
