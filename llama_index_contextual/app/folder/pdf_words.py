@@ -13,13 +13,16 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise, repeat
-from typing import TYPE_CHECKING, Any
+from itertools import groupby, pairwise, product, repeat
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from collections import Counter
 
-_NO_LETTERS = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
+SAME_PLACE = 4.0  # points within which positions are equal
+CELL_GAP = 1.0  # letter sizes; a wider gap between two words separates cells
+# Characters without a visible sign.
+_INVISIBLE = dict.fromkeys((*range(0x7F, 0xA0), 0xAD, 0x200B, 0xFEFF, 0xFFFD, 0xFFFE, 0xFFFF))
 _PRIVATE = range(0xE000, 0xF000)  # the codes above it are used by symbol fonts
 _HYPHENS = frozenset({2, 0xFFFE})  # PDFium's codes for a hyphen at the end of a line
 _SPACES = _HYPHENS | {0, 9, 10, 13, 32, 160}
@@ -29,7 +32,7 @@ _BOLD_WEIGHT = 600
 _RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _SKEW = 5  # degrees by which a scanned page can be rotated
 _RAISED = 0.25  # of a letter's size
-_LEAST_LETTERS = 3  # single letters in a row that are joined to words
+_MIN_LETTERS = 3  # single letters in a row that are joined to words
 _LETTER_GAP = 0.15  # of a letter's size; a gap wider than the usual one by this ends a word
 
 
@@ -51,8 +54,23 @@ class Word:
         return not self.text.isascii() and _RIGHT_TO_LEFT.search(self.text) is not None
 
 
+WordLine = list[Word]  # the words of a line, from left to right
+
+
+class _Box(NamedTuple):
+    """The edges of a letter in points."""
+
+    left: float
+    right: float
+    bottom: float
+    top: float
+
+
 class PageWords:
-    """A reader of the words on a page."""
+    """A reader of the words on a page.
+
+    A word consists of the letters from an index ``start`` to an index ``end``.
+    """
 
     def __init__(self, page: Any) -> None:
         import pypdfium2.raw as pdfium
@@ -61,11 +79,12 @@ class PageWords:
         self._raw = page.raw
         count = page.count_chars()
         codes = map(pdfium.FPDFText_GetUnicode, repeat(self._raw), range(count))
-        self._codes = [*codes, 32]
+        self._codes = [*codes, ord(" ")]
+        # PDFium writes its answers into these objects.
         self._x = ctypes.c_double()
         self._y = ctypes.c_double()
         self._edges = [ctypes.c_double() for _ in range(4)]
-        self._box = pdfium.FS_RECTF()
+        self._loose_box = pdfium.FS_RECTF()
         self._flags = ctypes.c_int()
         self._font = ctypes.create_string_buffer(128)
 
@@ -93,11 +112,11 @@ class PageWords:
         codes = self._codes[start:end]
         text = "".join(chr(code) for code in codes if 32 <= code < 0x110000)  # noqa: PLR2004
         if text.isascii():
-            return text.translate(_NO_LETTERS)
+            return text.translate(_INVISIBLE)
         if _RIGHT_TO_LEFT.search(text):
             text = unicodedata.normalize("NFKC", self._reordered(start, end))
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "ignore")
-        return text.translate(_NO_LETTERS)
+        return text.translate(_INVISIBLE)
 
     def _reordered(self, start: int, end: int) -> str:
         """Return a right-to-left word with the letters of ligatures in the right order.
@@ -124,25 +143,35 @@ class PageWords:
         """Return a word with its position along and across its direction."""
         if self._codes[end] in _HYPHENS:
             text += "-"
-        along = math.cos(math.radians(turn))
-        across = math.sin(math.radians(turn))
+        cosine = math.cos(math.radians(turn))
+        sine = math.sin(math.radians(turn))
         x, y = self._origin(start)
-        left = x * along + y * across
-        base = y * along - x * across
-        edges = self._char_box(end - 1)
-        corners = [x * along + y * across for x in edges[:2] for y in edges[2:]]
-        self._pdfium.FPDFText_GetLooseCharBox(self._raw, start, self._box)
-        box = self._box
-        size = box.top - box.bottom if abs(along) > abs(across) else box.right - box.left
-        bold = self._is_bold(start)
-        is_before_space = self._pdfium.FPDFText_IsGenerated(self._raw, end) != 1
-        word = Word(text, left, max(left, *corners), base, abs(size) or 1.0, bold, is_before_space)
+        left = x * cosine + y * sine
+        last_box = self._letter_box(end - 1)
+        corners = product((last_box.left, last_box.right), (last_box.bottom, last_box.top))
+        right = max(corner_x * cosine + corner_y * sine for corner_x, corner_y in corners)
+        word = Word(
+            text,
+            left,
+            right=max(left, right),
+            base=y * cosine - x * sine,
+            size=self._letter_height(start, is_upright=abs(cosine) <= abs(sine)),
+            bold=self._is_bold(start),
+            is_before_space=self._pdfium.FPDFText_IsGenerated(self._raw, end) != 1,
+        )
         if turn == 0:
             self._mark_superscript_digits(word, start, end)
             if word.is_right_to_left:
-                word.left = min(left, edges[0])
-                word.right = max(left, self._char_box(start)[1])
+                word.left = min(left, last_box.left)
+                word.right = max(left, self._letter_box(start).right)
         return word
+
+    def _letter_height(self, index: int, *, is_upright: bool) -> float:
+        """Return the height of a letter with its line, also if its direction is upright."""
+        self._pdfium.FPDFText_GetLooseCharBox(self._raw, index, self._loose_box)
+        box = self._loose_box
+        height = box.right - box.left if is_upright else box.top - box.bottom
+        return abs(height) or 1.0
 
     def _mark_superscript_digits(self, word: Word, start: int, end: int) -> None:
         text = word.text
@@ -173,13 +202,12 @@ class PageWords:
         self._pdfium.FPDFText_GetCharOrigin(self._raw, index, self._x, self._y)
         return self._x.value, self._y.value
 
-    def _char_box(self, index: int) -> list[float]:
-        """Return the left, right, bottom and top edge of a letter."""
+    def _letter_box(self, index: int) -> _Box:
         self._pdfium.FPDFText_GetCharBox(self._raw, index, *self._edges)
-        return [edge.value for edge in self._edges]
+        return _Box(*(edge.value for edge in self._edges))
 
 
-def joined(words: Sequence[Word], text: str) -> Word:
+def join_words(words: Sequence[Word], text: str) -> Word:
     """Return neighbouring words of a line as a single word with the given text."""
     first = words[0]
     bold = all(word.bold for word in words)
@@ -194,19 +222,20 @@ def in_reading_order(words: Sequence[Word]) -> list[Word]:
     """
     if not any(word.is_right_to_left for word in words):
         return list(words)
-    letters = [word for word in words if any(map(str.isalpha, word.text))]
-    backwards = 2 * sum(word.is_right_to_left for word in letters) > len(letters)
-    ordered: list[Word] = []
+    words_with_letters = [word for word in words if any(map(str.isalpha, word.text))]
+    backwards = sum(word.is_right_to_left for word in words_with_letters)
+    is_backwards = 2 * backwards > len(words_with_letters)
     runs = groupby(
-        reversed(words) if backwards else words,
-        key=lambda word: word.is_right_to_left == backwards,
+        reversed(words) if is_backwards else words,
+        key=lambda word: word.is_right_to_left == is_backwards,
     )
-    for is_with_line, run in runs:
-        ordered += run if is_with_line else reversed(list(run))
+    ordered: list[Word] = []
+    for has_direction_of_line, run in runs:
+        ordered += run if has_direction_of_line else reversed(list(run))
     return ordered
 
 
-def join_letters(line: Sequence[Word]) -> list[Word]:
+def join_letters(line: WordLine) -> WordLine:
     """Return the words of a line, after joining letters that were placed one by one.
 
     The letters are joined according to their gaps, but never across a written space.
@@ -216,24 +245,26 @@ def join_letters(line: Sequence[Word]) -> list[Word]:
         runs[-1].append(word)
         if word.is_before_space:
             runs.append([])
-    joined: list[Word] = []
+    words: list[Word] = []
     for run in runs:
         letters = sum(len(word.text) == 1 and word.text.isalpha() for word in run)
-        is_single = letters >= _LEAST_LETTERS and 2 * letters > len(run)
-        joined += _joined_by_gaps(run) if is_single else run
-    return joined
+        is_spaced_out = letters >= _MIN_LETTERS and 2 * letters > len(run)
+        words += _words_between_wide_gaps(run) if is_spaced_out else run
+    return words
 
 
-def _joined_by_gaps(run: Sequence[Word]) -> list[Word]:
-    gaps = [after.left - word.right for word, after in pairwise(run)]
-    usual = sorted(gaps)[len(gaps) // 4]  # most gaps are inside words
-    limit = max(usual, 0) + _LETTER_GAP * run[0].size
-    groups = [[run[0]]]
-    for word, gap in zip(run[1:], gaps, strict=True):
-        if gap <= limit and gap < word.size:
-            groups[-1].append(word)
+def _words_between_wide_gaps(letters: Sequence[Word]) -> list[Word]:
+    gaps = [after.left - letter.right for letter, after in pairwise(letters)]
+    usual_gap = sorted(gaps)[len(gaps) // 4]  # most gaps are inside words
+    limit = max(usual_gap, 0) + _LETTER_GAP * letters[0].size
+    groups = [[letters[0]]]
+    for letter, gap in zip(letters[1:], gaps, strict=True):
+        if gap <= limit and gap < letter.size:
+            groups[-1].append(letter)
         else:
-            groups.append([word])
-    return [
-        joined(group, "".join(word.text for word in in_reading_order(group))) for group in groups
-    ]
+            groups.append([letter])
+    words = []
+    for group in groups:
+        text = "".join(letter.text for letter in in_reading_order(group))
+        words.append(join_words(group, text))
+    return words

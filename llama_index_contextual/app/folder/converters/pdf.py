@@ -9,30 +9,31 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain, groupby, pairwise
 from pathlib import Path
-from statistics import mode
-from typing import Any
+from typing import Any, NamedTuple
 
 from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
 from llama_index_contextual.app.folder.markdown import BULLETS, escape, heading
-from llama_index_contextual.app.folder.pdf_lines import FAR, GAP, LARGER, SAME_PLACE, lines_of
-from llama_index_contextual.app.folder.pdf_tables import find_tables, table
-from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order, joined
+from llama_index_contextual.app.folder.pdf_lines import LARGER, Line, Style, lines_of
+from llama_index_contextual.app.folder.pdf_tables import find_tables, table_of_lines
+from llama_index_contextual.app.folder.pdf_words import SAME_PLACE
 from llama_index_contextual.utils.text import counted
 
-_FULL = 0.6  # of the longest line; a heading shorter than this is not continued
+# Shares of the width of the longest line. After a shorter line, running text or a heading ends.
+_WIDE = 0.6
+# Letter sizes between the bases of two lines that belong together.
+_TEXT_SPACING = 1.7
+_HEADING_SPACING = 1.8
+_RUNNING_SPACING = 2.2
 _MUCH_LARGER = 1.3  # times the usual letter size: larger lines are not running headers
-_EDGE = 4  # lines at the top and bottom of a page that can be headers or footers
-_REPEATED = 0.3  # of the pages, since odd and even pages can differ
-_LONGEST_HEADING = 130  # characters
-_LONGEST_OWNER = 60  # characters of a name above a heading
-_MOST_OWNERS = 2  # lines above a heading that belong to it
-_LOWEST = 6  # the lowest level of a heading
-_CURRENCIES = frozenset("$€£¥")
-_OPENING = _CURRENCIES | {"("}
-_CLOSING = (")", "%", ")%")
+_MARGIN_LINES = 4  # at the top and bottom of a page, which can be headers or footers
+_REPEATED_SHARE = 0.3  # of the pages, since odd and even pages can differ
+_MAX_HEADING = 130  # characters
+_MAX_NAME = 60  # characters of a name above a heading
+_MAX_NAMES = 2  # lines above a heading that belong to it
+_LOWEST_LEVEL = 6
 
 _BULLET = re.compile(rf"[•●▪■◦‣·o–{BULLETS}-](?=\s)\s*")
 # The start of a numbered heading, which does not continue the heading above it.
@@ -40,73 +41,6 @@ _NUMBERED = re.compile(r"\d{1,3}(?:\.\d{1,3}){0,4}\.?\s+[^\W\d_]")
 _BROKEN = re.compile(r"(\S{0,99}\w)-$")  # the word before a hyphen at the end of a line
 _DAY = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
 _FILE_NAME = re.compile(r"\.\w{2,4}$|^Microsoft \w+ - ")
-
-Style = tuple[float, bool]  # size of letters, and whether they are bold
-
-
-class Line:
-    """A line of words at the same height.
-
-    Attributes:
-        cells: The words, joined if the gaps between them are narrow.
-        level: The level of a heading, or 0.
-        is_name: Whether it is a name above a heading, such as that of a company.
-        size: The height of its largest letters.
-        usual: The height of most of its letters.
-        bold: Whether all its words are bold.
-    """
-
-    def __init__(self, words: list[Word]) -> None:
-        self.words = words
-        self.level = 0
-        self.is_name = False
-        self.text = " ".join(word.text for word in in_reading_order(words))
-        self.base = words[0].base
-        self.size = max(word.size for word in words)
-        self.usual = mode(round(word.size, 1) for word in words for _ in word.text)
-        self.width = words[-1].right - words[0].left
-        self.bold = all(word.bold for word in words if any(map(str.isalpha, word.text)))
-        self.cells = _cells(words)
-
-    @property
-    def style(self) -> Style:
-        """Return the size of its letters in steps of half a point, and whether they are bold."""
-        return round(self.usual * 2) / 2, self.bold
-
-    def gap_below(self, line: Line) -> float:
-        """Return the distance below another line in points."""
-        return line.base - self.base
-
-
-def _cells(words: Sequence[Word]) -> list[Word]:
-    """Return a line's words, joined if the gaps between them are narrow.
-
-    A currency sign is joined to its number.
-    """
-    groups: list[list[Word]] = []
-    for word in words:
-        if groups and _is_in_cell(groups[-1], word):
-            groups[-1].append(word)
-        else:
-            groups.append([word])
-    return [joined(group, _text_of_cell(group)) for group in groups]
-
-
-def _text_of_cell(words: Sequence[Word]) -> str:
-    text = ""
-    for word in in_reading_order(words):
-        is_apart = text and text[-1] not in _OPENING and word.text[0] not in ")%"
-        text += f" {word.text}" if is_apart else word.text
-    return text
-
-
-def _is_in_cell(cell: Sequence[Word], word: Word) -> bool:
-    first = cell[0]
-    is_currency = len(cell) == 1 and first.text in _OPENING
-    if is_currency or word.text in _CLOSING:
-        return True
-    is_near = word.left - cell[-1].right < GAP * min(first.size, word.size)
-    return is_near and word.text not in _CURRENCIES
 
 
 @format_of(
@@ -136,21 +70,22 @@ def read_pdf(path: Path) -> Conversion:
         raise ConversionError(f"it is damaged or not a PDF ({reason}). Ignore it.") from error
     document.init_forms()
     left_out: Counter[str] = Counter()
-    numbers = range(len(document))
-    pages = [list(map(Line, lines_of(document, number, left_out))) for number in numbers]
+    pages = [lines_of(document, index, left_out) for index in range(len(document))]
     if not any(pages):
-        raise ConversionError(_without_text(len(pages), left_out))
-    left_out += _drop_edges(pages)
-    _find_headings(pages)
-    parts = [Part(_page(lines), {"page": number}) for number, lines in enumerate(pages, start=1)]
+        raise ConversionError(_why_without_text(len(pages), left_out))
+    left_out += _remove_margin_lines(pages)
+    _set_heading_levels(pages)
+    parts = []
+    for number, lines in enumerate(pages, start=1):
+        parts.append(Part(_page_text(lines), {"page": number}))
     return Conversion(parts, _metadata(document), left_out)
 
 
-def _without_text(pages: int, left_out: Counter[str]) -> str:
+def _why_without_text(page_count: int, left_out: Counter[str]) -> str:
     if left_out["unreadable character"]:
         reason = "its fonts do not define their letters"
     else:
-        reason = f"it has no text on {counted(pages, 'page')}, which may be scanned"
+        reason = f"it has no text on {counted(page_count, 'page')}, which may be scanned"
     return f"{reason}. Use a reader with OCR in Python, readers={{'.pdf': …}}, or ignore it."
 
 
@@ -171,92 +106,114 @@ def _day(text: str) -> str:
     return "-".join(filter(None, match.groups())) if match else ""
 
 
-def _drop_edges(pages: Sequence[list[Line]]) -> Counter[str]:
-    """Remove headers, footers and page numbers from the edges of pages, and count them."""
-    largest = _MUCH_LARGER * _usual_size(pages)
-    edges = [list(_edges(lines, largest)) for lines in pages]
-    seen: Counter[tuple[str, int]] = Counter()
-    for edge in edges:
-        seen.update({key for key, _ in edge})
-    most = max(2, _REPEATED * len(pages))
+class _MarginText(NamedTuple):
+    """What identifies a line that several pages repeat.
+
+    Attributes:
+        text: The text, with a sign in place of each number.
+        height: The rounded height on the page; None for a page number, which can be anywhere.
+    """
+
+    text: str
+    height: int | None
+
+
+def _remove_margin_lines(pages: Sequence[list[Line]]) -> Counter[str]:
+    """Remove repeated headers, footers and page numbers, and return their counts."""
+    largest = _MUCH_LARGER * _body_size(pages)
+    margins = [_margin_lines(lines, largest) for lines in pages]
+    page_counts: Counter[_MarginText] = Counter()
+    for margin in margins:
+        page_counts.update(set(margin.values()))
+    limit = max(2, _REPEATED_SHARE * len(pages))
     left_out: Counter[str] = Counter()
-    for lines, edge in zip(pages, edges, strict=True):
-        dropped = set()
-        for key, line in edge:
-            if seen[key] > most:
-                dropped.add(line)
-                _, place = key
-                left_out["repeated margin line" if place else "page number"] += 1
-        lines[:] = [line for line in lines if line not in dropped]
+    for lines, margin in zip(pages, margins, strict=True):
+        repeated = {line: text for line, text in margin.items() if page_counts[text] > limit}
+        for text in repeated.values():
+            left_out["page number" if text.height is None else "repeated margin line"] += 1
+        lines[:] = [line for line in lines if line not in repeated]
     return left_out
 
 
-def _edges(lines: Sequence[Line], largest: float) -> Iterator[tuple[tuple[str, int], Line]]:
-    """Yield the lines at the edges of a page, each with its text without numbers and its place."""
+def _margin_lines(lines: Sequence[Line], largest: float) -> dict[Line, _MarginText]:
+    """Return the lines at the top and bottom of a page, without lines in large letters."""
     # Sort by height, because the last line of a page with columns is at the end of a column.
     downwards = sorted(lines, key=lambda line: -line.base)
-    for line in (*downwards[:_EDGE], *downwards[_EDGE:][-_EDGE:]):
-        if line.size >= largest:
-            continue
-        text = re.sub(r"\d+", "#", line.text.casefold()).strip()
-        is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
-        yield (text, 0 if is_number else round(line.base / SAME_PLACE)), line
+    top = downwards[:_MARGIN_LINES]
+    bottom = downwards[_MARGIN_LINES:][-_MARGIN_LINES:]
+    margin = {}
+    for line in top + bottom:
+        if line.size < largest:
+            text = re.sub(r"\d+", "#", line.text.casefold()).strip()
+            is_number = len(line.cells) == 1 and not any(map(str.isalpha, text))
+            height = None if is_number else round(line.base / SAME_PLACE)
+            margin[line] = _MarginText(text, height)
+    return margin
 
 
-def _usual_size(pages: Sequence[list[Line]]) -> float:
-    sizes: Counter[float] = Counter()
+def _body_size(pages: Sequence[list[Line]]) -> float:
+    """Return the size of most letters of a document."""
+    letters: Counter[float] = Counter()
     for line in chain(*pages):
         size, _ = line.style
-        sizes[size] += len(line.text)
-    return max(sizes, key=sizes.__getitem__, default=0.0)
+        letters[size] += len(line.text)
+    return max(letters, key=letters.__getitem__, default=0.0)
 
 
-def _find_headings(pages: Sequence[list[Line]]) -> None:
+def _set_heading_levels(pages: Sequence[list[Line]]) -> None:
     """Set the level of lines that are headings.
 
     The level depends on the size, and for lines of the usual size on boldness and capitals.
     """
-    body = _usual_size(pages)
-    running = _running_styles(pages)
+    body_size = _body_size(pages)
+    running_styles = _running_styles(pages)
+
+    # Rank the headings of the whole document.
     ranks: dict[Line, tuple[float, bool, bool]] = {}
     for line in chain(*pages):
         size, bold = line.style
-        is_prominent = size >= body * LARGER or (bold and size >= body * 0.9)
-        if is_prominent and line.style not in running and _may_be_heading(line):
-            ranks[line] = (max(size, body), line.text.isupper(), bold)
+        is_prominent = size >= body_size * LARGER or (bold and size >= body_size * 0.9)
+        if is_prominent and line.style not in running_styles and _may_be_heading(line):
+            ranks[line] = (max(size, body_size), line.text.isupper(), bold)
     ordered = sorted(set(ranks.values()), reverse=True)
     for line, rank in ranks.items():
-        line.level = min(ordered.index(rank) + 1, _LOWEST)
+        line.level = min(ordered.index(rank) + 1, _LOWEST_LEVEL)
+
+    # Add the second lines of headings, which start with a small letter.
     for lines in pages:
         for above, line in pairwise(lines):
-            is_alike = line.style == above.style and line.size >= body * LARGER
-            is_close = 0 < line.gap_below(above) < 1.8 * line.size
+            is_alike = line.style == above.style and line.size >= body_size * LARGER
+            is_close = 0 < line.gap_below(above) < _HEADING_SPACING * line.size
             is_lower = line.level == 0 and line.text[0].islower()
             if above.level and is_alike and is_close and is_lower:
-                line.level = above.level  # a heading on two lines
+                line.level = above.level
 
 
 def _running_styles(pages: Sequence[list[Line]]) -> set[Style]:
     """Return the styles of running text, in which most lines continue a wide line above."""
-    characters: Counter[Style] = Counter()  # of lines with a single cell
-    running: Counter[Style] = Counter()  # of those that continue a wide line above
+    # Characters by style, of lines with a single cell.
+    characters: Counter[Style] = Counter()
+    continuing_characters: Counter[Style] = Counter()
     for lines in pages:
-        wide = _FULL * max((line.width for line in lines), default=0.0)
-        single = (line for line in lines if len(line.cells) == 1)
-        for style, run in groupby(single, key=lambda line: line.style):
-            texts = list(run)
-            characters[style] += sum(len(line.text) for line in texts)
-            for above, line in pairwise(texts):
-                if above.width > wide and 0 < line.gap_below(above) < 2.2 * line.size:
-                    running[style] += len(line.text)
-    return {style for style, count in running.items() if count > 0.5 * characters[style]}
+        wide = _WIDE * max((line.width for line in lines), default=0.0)
+        lines_of_one_cell = (line for line in lines if len(line.cells) == 1)
+        for style, run in groupby(lines_of_one_cell, key=lambda line: line.style):
+            lines_in_style = list(run)
+            characters[style] += sum(len(line.text) for line in lines_in_style)
+            for above, line in pairwise(lines_in_style):
+                is_close = 0 < line.gap_below(above) < _RUNNING_SPACING * line.size
+                if above.width > wide and is_close:
+                    continuing_characters[style] += len(line.text)
+    return {
+        style for style, count in continuing_characters.items() if 2 * count > characters[style]
+    }
 
 
 def _may_be_heading(line: Line) -> bool:
     text = line.text
-    if len(line.cells) != 1 or len(text) > _LONGEST_HEADING:
+    if len(line.cells) != 1 or len(text) > _MAX_HEADING:
         return False
-    if line.base <= -FAR / 2:  # rotated text is a watermark or a margin note
+    if line.is_rotated:  # a watermark or a margin note
         return False
     if text[-1] in ".,;:-" or text[0].islower():
         return False
@@ -265,29 +222,34 @@ def _may_be_heading(line: Line) -> bool:
     return not is_unit and 2 * letters > max(5, len(text.replace(" ", "")))
 
 
-def _page(lines: Sequence[Line]) -> str:
-    """Return the lines of a page as Markdown.
-
-    Short lines at the top of the page become part of the heading below them, such as a company's
-    name above a statement.
-    """
-    first = next((index for index, line in enumerate(lines) if line.level), 0)
-    owners = lines[:first] if first <= _MOST_OWNERS else ()
-    if all(len(line.text) <= _LONGEST_OWNER and len(line.cells) == 1 for line in owners):
-        for line in owners:
-            line.level = lines[first].level
-            line.is_name = True
+def _page_text(lines: Sequence[Line]) -> str:
+    """Return the lines of a page as Markdown."""
+    _mark_names(lines)
     blocks: list[str] = []
     position = 0
-    for start, end in find_tables(lines):
-        blocks += _prose(lines[position:start])
-        blocks.append(table(lines[start:end]))
-        position = end
-    blocks += _prose(lines[position:])
+    for table in find_tables(lines):
+        blocks += _text_blocks(lines[position : table.start])
+        blocks.append(table_of_lines(lines[table.start : table.stop]))
+        position = table.stop
+    blocks += _text_blocks(lines[position:])
     return "\n\n".join(blocks)
 
 
-def _prose(lines: Sequence[Line]) -> list[str]:
+def _mark_names(lines: Sequence[Line]) -> None:
+    """Make short lines at the top of a page part of the heading below them.
+
+    Such a line is, for example, a company's name above a statement.
+    """
+    first = next((index for index, line in enumerate(lines) if line.level), 0)
+    names = lines[:first]
+    are_short = all(len(line.text) <= _MAX_NAME and len(line.cells) == 1 for line in names)
+    if len(names) <= _MAX_NAMES and are_short:
+        for line in names:
+            line.level = lines[first].level
+            line.is_name = True
+
+
+def _text_blocks(lines: Sequence[Line]) -> list[str]:
     """Return lines as paragraphs and headings."""
     blocks: list[str] = []
     width = max((line.width for line in lines), default=0.0)
@@ -295,42 +257,49 @@ def _prose(lines: Sequence[Line]) -> list[str]:
     for line in lines:
         is_continued = above is not None and _continues(above, line, width)
         above = line
-        text = line.text
-        if line.level:
-            if is_continued:
-                blocks[-1] += f" {text}"
-            else:
-                blocks.append(heading(line.level, text))
-            continue
-        bullet = _BULLET.match(text)
-        if bullet:
-            text = f"- {text[bullet.end() :]}"
-        elif not text[0].isdigit():  # a number starts an item in Markdown, too
-            text = escape(text)
-        if is_continued:
-            blocks[-1] = _joined(blocks[-1], text)
+        if line.level and is_continued:
+            blocks[-1] += f" {line.text}"
+        elif line.level:
+            blocks.append(heading(line.level, line.text))
+        elif is_continued:
+            blocks[-1] = _with_next_line(blocks[-1], _markdown_of(line.text))
         else:
-            blocks.append(text)
+            blocks.append(_markdown_of(line.text))
     return blocks
 
 
+def _markdown_of(text: str) -> str:
+    """Return a line of a paragraph or a list item as Markdown."""
+    bullet = _BULLET.match(text)
+    if bullet:
+        return f"- {text[bullet.end() :]}"
+    starts_numbered_item = text[0].isdigit()  # as in Markdown
+    return text if starts_numbered_item else escape(text)
+
+
 def _continues(above: Line, line: Line, width: float) -> bool:
-    """Return whether a line continues the paragraph or heading above it."""
+    """Return whether a line continues the paragraph or heading above it.
+
+    Args:
+        above: The line above.
+        line: The line.
+        width: The width of the longest line.
+    """
     if line.level != above.level:
         return False
     if not line.level:
-        return 0 < line.gap_below(above) < 1.7 * max(line.size, above.size)
-    is_open = above.width > _FULL * width or above.is_name or line.text[0].islower()
-    is_close = line.gap_below(above) < 1.8 * above.size
+        return 0 < line.gap_below(above) < _TEXT_SPACING * max(line.size, above.size)
+    is_open = above.width > _WIDE * width or above.is_name or line.text[0].islower()
+    is_close = line.gap_below(above) < _HEADING_SPACING * above.size
     return is_open and is_close and not _NUMBERED.match(line.text)
 
 
-def _joined(block: str, text: str) -> str:
+def _with_next_line(block: str, text: str) -> str:
     """Return a paragraph with its next line, after joining a word that is split by a hyphen."""
-    word = _BROKEN.search(block[-100:])
-    if word is None or not text[0].isalnum():
+    broken_word = _BROKEN.search(block[-100:])
+    if broken_word is None or not text[0].isalnum():
         return f"{block}\n{text}"
-    start = word[1]
+    start = broken_word[1]
     is_one_word = start[-1].isalpha() and text[0].islower()
     keeps_hyphen = "-" in start or len(start) == 1 or not is_one_word
     return (block if keeps_hyphen else block[:-1]) + text
