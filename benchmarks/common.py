@@ -1,7 +1,4 @@
-"""What the benchmarks share.
-
-Command lines, an embedding that remembers, retrievers, the machine, intervals, tables.
-"""
+"""Shared parts of the benchmarks: command lines, a cached embedding, retrievers and tables."""
 
 from __future__ import annotations
 
@@ -27,6 +24,7 @@ from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import MockLLM
 from llama_index.core.node_parser import NodeParser
 from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.utils import iter_batch
 
 from llama_index_contextual import (
     ContextualBM25Retriever,
@@ -64,46 +62,47 @@ CACHE = Path(
     or Path(__file__).resolve().parents[1] / ".benchmarks-cache"
 )
 
+PART = 500  # texts that are looked up or embedded together
+
 
 def command_line(description: str | None, **defaults: Any) -> argparse.Namespace:
-    """Return what the command line names.
+    """Return the options of the command line.
 
     Args:
-        description: Of the script.
-        defaults: Options. False is a switch, a type a value that may be absent, a list several
-            values, of which those that are strings have to be in it, and a tuple an argument
-            without a name, which is one of it.
+        description: The description of the script.
+        **defaults: The options with their defaults. False makes a switch, and a type such as
+            ``int`` an option without a default. A list makes an option with several values; strings
+            must be in the list. A tuple makes an argument without a name, which must be in the
+            tuple; its first item is the default.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, value in defaults.items():
+        is_list = isinstance(value, list)
         first = value[0] if isinstance(value, list | tuple) else value
-        how: dict[str, Any] = (
-            {"choices": value} if first is not value and isinstance(first, str) else {}
-        )
         if value is False:
             parser.add_argument(f"--{name}", action="store_true")
         elif isinstance(value, tuple):
-            parser.add_argument(name, default=first, nargs="?", **how)
+            parser.add_argument(name, default=first, nargs="?", choices=value)
         else:
-            how |= (
-                {"type": first}
-                if isinstance(first, type)
-                else {"type": type(first), "default": value}
+            is_type = isinstance(first, type)
+            parser.add_argument(
+                f"--{name}",
+                nargs="+" if is_list else None,
+                type=first if is_type else type(first),
+                default=None if is_type else value,
+                choices=value if is_list and isinstance(first, str) else None,
             )
-            parser.add_argument(f"--{name}", nargs=None if first is value else "+", **how)
     return parser.parse_args()
 
 
 class RememberingEmbedding(BaseEmbedding):
-    """Wraps an embedding and keeps its vectors on disk by text, to embed each text once."""
+    """An embedding that keeps the vectors of another one on disk, to embed each text once."""
 
     _inner: BaseEmbedding = PrivateAttr()
     _store: sqlite3.Connection = PrivateAttr()
-    _queries: dict[str, list[float]] = PrivateAttr(
-        default_factory=dict
-    )  # not on disk: each has one run
+    _queries: dict[str, list[float]] = PrivateAttr(default_factory=dict)  # only in memory
 
     def __init__(self, spec: str | BaseEmbedding = "local", **kwargs: Any) -> None:
         inner = resolve_embedding(spec)
@@ -120,43 +119,44 @@ class RememberingEmbedding(BaseEmbedding):
 
     @classmethod
     def class_name(cls) -> str:
-        """Name for LlamaIndex's serialisation."""
+        """Return the name for LlamaIndex's serialisation."""
         return "RememberingEmbedding"
 
     @property
     def inner(self) -> BaseEmbedding:
-        """The embedding that does the work."""
+        """Return the embedding that makes the vectors."""
         return self._inner
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
         model = model_id(self._inner)
-        keys = [
-            hashlib.sha256(f"{model}\0{text}".encode("utf-8", "replace")).hexdigest()
-            for text in texts
-        ]
-        known: dict[str, Any] = {}
-        for start in range(0, len(keys), 500):
-            part = keys[start : start + 500]
-            marks = ",".join("?" * len(part))
-            known |= dict(
-                self._store.execute(f"SELECT key, value FROM vector WHERE key IN ({marks})", part)  # noqa: S608
-            )
-        missing = list(
-            {key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items()
-        )
-        for start in range(
-            0, len(missing), 500
-        ):  # kept in parts, so that a run that is killed costs one of them
-            batch = missing[start : start + 500]
-            vectors = self._inner.get_text_embedding_batch([text for _, text in batch])
-            fresh = {
-                key: np.array(v, np.float32).tobytes()
-                for (key, _), v in zip(batch, vectors, strict=True)
+        text_by_key = {}
+        keys = []
+        for text in texts:
+            content = f"{model}\0{text}".encode("utf-8", "replace")
+            keys.append(hashlib.sha256(content).hexdigest())
+            text_by_key[keys[-1]] = text
+        known = self._known(list(text_by_key))
+        missing = [key for key in text_by_key if key not in known]
+        # Each part is stored, so that a run that is killed costs only one of them.
+        for part in iter_batch(missing, PART):
+            vectors = self._inner.get_text_embedding_batch([text_by_key[key] for key in part])
+            blobs = {
+                key: np.array(vector, np.float32).tobytes()
+                for key, vector in zip(part, vectors, strict=True)
             }
-            self._store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", fresh.items())
+            self._store.executemany("INSERT OR REPLACE INTO vector VALUES (?, ?)", blobs.items())
             self._store.commit()
-            known |= fresh
+            known |= blobs
         return [np.frombuffer(known[key], np.float32).tolist() for key in keys]
+
+    def _known(self, keys: list[str]) -> dict[str, bytes]:
+        """Return the stored vectors by key."""
+        known: dict[str, bytes] = {}
+        for part in iter_batch(keys, PART):
+            marks = ",".join("?" * len(part))
+            query = f"SELECT key, value FROM vector WHERE key IN ({marks})"  # noqa: S608
+            known |= dict(self._store.execute(query, part))
+        return known
 
     def _get_text_embedding(self, text: str) -> list[float]:
         return self._get_text_embeddings([text])[0]
@@ -171,8 +171,8 @@ class RememberingEmbedding(BaseEmbedding):
         return await self._inner.aget_query_embedding(query)
 
 
-class Prepared(NodeParser):
-    """Returns the chunks that were prepared for a document."""
+class PreparedChunks(NodeParser):
+    """A parser that returns the chunks that were prepared for a document."""
 
     _chunks: dict[str, list[BaseNode]] = PrivateAttr()
 
@@ -200,19 +200,19 @@ class PreparedContexts(ContextGenerator):
     version = "1"
 
     def __init__(self, nodes: Sequence[BaseNode]) -> None:
-        self._made = {node.node_id: node.metadata for node in nodes}
+        self._metadata = {node.node_id: node.metadata for node in nodes}
 
     def generate(
         self,
         nodes: Sequence[BaseNode],
         document: SourceDocument,  # noqa: ARG002
     ) -> list[ChunkContext | None]:
-        """Return what was prepared for each chunk."""
-        made = [self._made[node.node_id] for node in nodes]
-        return [
-            ChunkContext(prepared.get(CONTEXT, ""), prepared.get(LEXICAL_CONTEXT, ""))
-            for prepared in made
-        ]
+        """Return the prepared context of each chunk."""
+        contexts: list[ChunkContext | None] = []
+        for node in nodes:
+            values = self._metadata[node.node_id]
+            contexts.append(ChunkContext(values.get(CONTEXT, ""), values.get(LEXICAL_CONTEXT, "")))
+        return contexts
 
 
 def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -224,17 +224,16 @@ def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
 def shipped_index(
     nodes: Sequence[BaseNode], documents: Sequence[Document], embedding: BaseEmbedding
 ) -> ContextualIndex:
-    """Yield the index that ships, over chunks of a benchmark, in a temporary folder.
+    """Return an index over the chunks of a benchmark, in a temporary folder.
 
-    Chunks and contexts that no setting makes go through ``ContextualIndex`` all the same, so that
+    Chunks and contexts are stored in a ``ContextualIndex`` even if no setting makes them, so that
     the retrievers, their settings and the stored nodes are those that a user gets.
     """
     folder = tempfile.TemporaryDirectory(prefix="contextual-benchmark-")
-    context = (
-        PreparedContexts(nodes) if any(has_context(node.metadata) for node in nodes) else "off"
-    )
+    has_contexts = any(has_context(node.metadata) for node in nodes)
+    context = PreparedContexts(nodes) if has_contexts else "off"
     index = ContextualIndex.open(
-        folder.name, embed_model=embedding, node_parser=Prepared(nodes), context=context
+        folder.name, embed_model=embedding, node_parser=PreparedChunks(nodes), context=context
     )
     index.refresh(documents, confirm=True)
     index.__dict__["_folder_of_the_benchmark"] = folder  # lives as long as the index
@@ -264,9 +263,9 @@ def stock_hybrid(retrievers: list[BaseRetriever], top_k: int) -> QueryFusionRetr
 
 
 def fast_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a temporary folder in memory where there is one: nothing waits for a disk.
+    """Return a temporary folder, in memory if the system has such a place.
 
-    A kill loses nothing of it.
+    Nothing then waits for a disk. The files outlive a process that is killed.
     """
     memory = Path("/dev/shm")  # noqa: S108
     return tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None)

@@ -1,12 +1,13 @@
-"""What contexts from a language model cost: ours beside LlamaIndex's DocumentContextExtractor.
+"""Compare the cost of contexts with that of LlamaIndex's DocumentContextExtractor.
 
     python benchmarks/context_cost.py
 
-Same document, same chunks, same model, each inside an IngestionPipeline with its cache. Four runs
-each: from nothing, once more, with one chunk edited, with another prompt. The model is a stand-in
-that counts requests and prompt tokens, and among these those that a prefix cache would spare it: it
-has one slot and compares each prompt with the one before, as llama.cpp and Ollama do. It answers
-one line of 25 tokens per chunk. Nothing here says anything about the quality of contexts.
+Both get the same document, the same chunks and the same model, in an IngestionPipeline with its
+cache. Each has four runs: a first one, a second one, one with an edited chunk, and one with another
+prompt. The model is a stand-in that counts requests and prompt tokens. It also counts the tokens
+that a prefix cache would save: like llama.cpp and Ollama, it has one slot and compares each prompt
+with the one before. It answers one line of 25 tokens per chunk. The quality of contexts is not
+measured.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from itertools import count, takewhile
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from common import machine, markdown_table
 from datasets import DATA
@@ -36,23 +37,36 @@ from llama_index_contextual.context.postprocessor import ContextualNodePostproce
 from llama_index_contextual.context.prompts import CONTEXT_PROMPT, count_tokens
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    Step = Callable[
-        ["CountingLLM", Document, bool], TransformComponent
-    ]  # of a document and perhaps another prompt
+    # Returns the step that writes contexts, given a document and whether to use another prompt.
+    StepMaker = Callable[["CountingLLM", Document, bool], TransformComponent]
 
 WINDOW = 32768
 CHAPTER = "ch20-01-unsafe-rust.md"
 CHUNKS = 24
-READING_RATE, WRITING_RATE = (
-    320.0,
-    25.0,
-)  # tokens a second of SmolLM2 on two cores, to turn tokens into time
-RUNS = ("cold", "second run", "one chunk edited", "another prompt")
+# Tokens per second of SmolLM2 on two cores, to convert tokens to time.
+READING_RATE = 320.0
+WRITING_RATE = 25.0
+
+
+class Run(NamedTuple):
+    """A run of the pipeline, after the earlier ones."""
+
+    name: str
+    is_edited: bool = False
+    has_other_prompt: bool = False
+
+
+RUNS = (
+    Run("cold"),
+    Run("second run"),
+    Run("one chunk edited", is_edited=True),
+    Run("another prompt", has_other_prompt=True),
+)
 ANSWER = "Explains this part of the chapter to readers who look for what it is about and for how it fits the whole book."  # noqa: E501
 OTHER_PROMPT = "Name the subject of the chunk in one short sentence. Answer only with it."
-# opens as ours does: what a user changes is the instruction, as in theirs
+# It starts like the default prompt, because users only change the instruction.
 OURS_OTHER_PROMPT = PromptTemplate(
     CONTEXT_PROMPT.partition("Chunks of")[0]
     + "{chunks}\nName the subject of each chunk in one short sentence. "
@@ -61,124 +75,169 @@ OURS_OTHER_PROMPT = PromptTemplate(
 
 
 class CountingLLM(MockLLM):
-    """Answers at once; counts calls, tokens sent, tokens in its cache, and tokens written."""
+    """A model that answers at once, and counts calls and tokens.
+
+    Attributes:
+        total: The numbers of ``calls``, and of tokens ``sent``, ``cached`` and ``written``.
+    """
 
     total: Any = Field(default_factory=Counter)
     _before: list[int] = PrivateAttr(default_factory=list)
 
     @property
     def metadata(self) -> LLMMetadata:
-        """A window that the chapter fits into."""
+        """Return a context window that the chapter fits into."""
         return LLMMetadata(model_name="counting", context_window=WINDOW)
 
     def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:  # noqa: ARG002
-        """One line for each chunk."""
+        """Return one line for each chunk."""
         numbers = re.findall(r'<chunk number="(\d+)"', prompt) or [""]
         answer = "\n".join(f"{number}: {ANSWER}" if number else ANSWER for number in numbers)
         tokens = get_tokenizer()(prompt)
-        pairs = zip(tokens, self._before, strict=False)
-        cached = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        cached = 0
+        for token, token_before in zip(tokens, self._before, strict=False):
+            if token != token_before:
+                break
+            cached += 1
         self._before = tokens
         self.total.update(calls=1, sent=len(tokens), cached=cached, written=count_tokens(answer))
         return CompletionResponse(text=answer)
 
 
 def counting_llm() -> CountingLLM:
-    """Return a model that has read nothing yet, and gets messages without role names."""
+    """Return a new model, which gets messages without role names."""
     return CountingLLM(
         messages_to_prompt=lambda messages: "\n".join(message.content or "" for message in messages)
     )
 
 
-def load(*, edited: bool) -> tuple[Document, list[BaseNode]]:
-    """Return the chapter and its chunks, perhaps with one word of one chunk changed."""
+def chapter_in_chunks(*, is_edited: bool) -> tuple[Document, list[BaseNode]]:
+    """Return the chapter and its chunks, perhaps with a word added to one of them."""
     path = next((DATA / "markdown" / "rust-book").rglob(CHAPTER))
     document = Document(text=path.read_text("utf-8"), id_=CHAPTER, metadata={"path": CHAPTER})
-    size = max(40, len(get_tokenizer()(document.text)) // CHUNKS)
-    options: dict[str, Any] = {
-        "include_metadata": False,
-        "id_func": lambda number, _: f"{CHAPTER}#{number}",
-    }
-    splitters = (
-        SentenceSplitter(chunk_size=chunk_size, chunk_overlap=0, **options)
-        for chunk_size in count(size, 2)
-    )
-    nodes = next(nodes for splitter in splitters if len(nodes := splitter([document])) <= CHUNKS)
-    if edited:
+    nodes = split_into(CHUNKS, document)
+    if is_edited:
         middle = nodes[len(nodes) // 2]
-        old, new = middle.get_content(), middle.get_content() + " Edited."
-        document.set_content(document.text.replace(old, new))
-        middle.set_content(new)
+        before = middle.get_content()
+        after = f"{before} Edited."
+        document.set_content(document.text.replace(before, after))
+        middle.set_content(after)
     return document, nodes
 
 
-def measure(make: Step, llm: CountingLLM) -> Iterator[tuple[Counter[str], float]]:
-    """Return counts and seconds of each of the four runs."""
+def split_into(chunk_count: int, document: Document) -> list[BaseNode]:
+    """Return a document in at most so many chunks of equal size."""
+    token_count = len(get_tokenizer()(document.text))
+    for size in count(max(40, token_count // chunk_count), 2):
+        splitter = SentenceSplitter(
+            chunk_size=size,
+            chunk_overlap=0,
+            include_metadata=False,
+            id_func=lambda number, _: f"{CHAPTER}#{number}",
+        )
+        nodes = splitter([document])
+        if len(nodes) <= chunk_count:
+            return list(nodes)
+    raise AssertionError("unreachable")
+
+
+class Cost(NamedTuple):
+    """The cost of a run.
+
+    Attributes:
+        counts: The numbers of :class:`CountingLLM`.
+        seconds: The time of the run on this machine.
+    """
+
+    counts: Counter[str]
+    seconds: float
+
+    def cells(self, document_tokens: int) -> list[object]:
+        """Return the cells of a row, given the length of the document."""
+        sent = self.counts["sent"]
+        read = sent - self.counts["cached"]
+        writing_seconds = self.counts["written"] / WRITING_RATE
+        return [
+            self.counts["calls"],
+            sent,
+            f"{sent / document_tokens:.1f}",
+            read,
+            f"{read / document_tokens:.1f}",
+            self.counts["written"],
+            f"{sent / READING_RATE + writing_seconds:.0f} s",
+            f"{read / READING_RATE + writing_seconds:.0f} s",
+            f"{self.seconds:.1f} s",
+        ]
+
+
+def measure(step_maker: StepMaker) -> list[Cost]:
+    """Return the cost of each run."""
+    llm = counting_llm()
     cache = IngestionCache()
-    for edited, other_prompt in ((False, False), (False, False), (True, False), (False, True)):
-        document, nodes = load(edited=edited)
-        before, started = Counter(llm.total), time.monotonic()
-        pipeline = IngestionPipeline(
-            transformations=[make(llm, document, other_prompt)], cache=cache
-        )
-        result = pipeline.run(nodes=nodes)
-        sources = {
-            str(node.metadata.get("context_source", "")) for node in result
-        }  # theirs name none
-        assert all(node.metadata["context"] for node in result)
-        assert not {source for source in sources if source and not source.startswith("llm:")}, (
-            sources
-        )
-        yield llm.total - before, time.monotonic() - started
+    costs = []
+    for run in RUNS:
+        document, nodes = chapter_in_chunks(is_edited=run.is_edited)
+        counts_before = Counter(llm.total)
+        started = time.monotonic()
+        step = step_maker(llm, document, run.has_other_prompt)
+        result = IngestionPipeline(transformations=[step], cache=cache).run(nodes=nodes)
+        for node in result:
+            assert node.metadata["context"]
+            # LlamaIndex's step names no source.
+            assert str(node.metadata.get("context_source", "llm:")).startswith("llm:")
+        costs.append(Cost(llm.total - counts_before, time.monotonic() - started))
+    return costs
 
 
-def theirs(llm: CountingLLM, document: Document, other_prompt: bool) -> TransformComponent:
-    """LlamaIndex's step."""
+def llama_index_step(
+    llm: CountingLLM, document: Document, has_other_prompt: bool
+) -> TransformComponent:
+    """Return LlamaIndex's step."""
     docstore = SimpleDocumentStore()
     docstore.add_documents([document])
-    prompt = OTHER_PROMPT if other_prompt else DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT
+    prompt = OTHER_PROMPT if has_other_prompt else DocumentContextExtractor.ORIGINAL_CONTEXT_PROMPT
     return DocumentContextExtractor(
         docstore=docstore, llm=llm, prompt=prompt, max_context_length=WINDOW
     )
 
 
 def main() -> None:
-    """Measure both and print the table."""
+    """Measure both steps and print a table."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder:
         cache = Path(folder) / "contexts.sqlite"
 
-        def ours(llm: CountingLLM, document: Document, other_prompt: bool) -> TransformComponent:
-            prompt = OURS_OTHER_PROMPT if other_prompt else None
+        def our_step(
+            llm: CountingLLM, document: Document, has_other_prompt: bool
+        ) -> TransformComponent:
+            prompt = OURS_OTHER_PROMPT if has_other_prompt else None
             return ContextualNodePostprocessor(
                 "llm", llm=llm, cache=cache, prompt=prompt, documents=[document]
             )
 
-        our_costs, their_costs = (list(measure(make, counting_llm())) for make in (ours, theirs))
-    document, nodes = load(edited=False)
-    size, rows = count_tokens(document.text), list[list[object]]()
-    for run, *costs in zip(RUNS, their_costs, our_costs, strict=True):
-        for name, (cost, seconds) in zip(("DocumentContextExtractor", "ours"), costs, strict=True):
-            read = cost["sent"] - cost["cached"]
-            times = [
-                tokens / READING_RATE + cost["written"] / WRITING_RATE
-                for tokens in (cost["sent"], read)
-            ]
-            documents = [f"{tokens / size:.1f}" for tokens in (cost["sent"], read)]
-            rows.append(
-                [run, name, cost["calls"], cost["sent"], documents[0], read, documents[1],
-                cost["written"],
-                 *(f"{duration:.0f} s" for duration in times), f"{seconds:.1f} s"]
-            )  # fmt: skip
-    header = (
-        "run", "who", "calls", "prompt tokens sent", "in documents", "of these to be read",
+        our_costs = measure(our_step)
+        their_costs = measure(llama_index_step)
+    document, nodes = chapter_in_chunks(is_edited=False)
+    document_tokens = count_tokens(document.text)
+    rows: list[list[object]] = []
+    for run, their_cost, our_cost in zip(RUNS, their_costs, our_costs, strict=True):
+        rows.append([run.name, "DocumentContextExtractor", *their_cost.cells(document_tokens)])
+        rows.append([run.name, "ours", *our_cost.cells(document_tokens)])
+    header = [
+        "run",
+        "who",
+        "calls",
+        "prompt tokens sent",
         "in documents",
-        "tokens written", "time without a prefix cache", "with one", "wall time here",
-    )  # fmt: skip
-    print(
-        f"{machine()}.\n`{CHAPTER}`, {size} tokens in {len(nodes)} chunks.\n\n"
-        f"{markdown_table(header, rows)}\n"
-    )
+        "of these to be read",
+        "in documents",
+        "tokens written",
+        "time without a prefix cache",
+        "with one",
+        "wall time here",
+    ]
+    print(f"{machine()}.\n`{CHAPTER}`, {document_tokens} tokens in {len(nodes)} chunks.\n")
+    print(markdown_table(header, rows))
 
 
 if __name__ == "__main__":

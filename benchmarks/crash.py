@@ -1,22 +1,23 @@
-"""Kill an index at random, again and again, and count what is lost: nothing should be.
-
-One warm interpreter forks a child that works on a folder and kills it with SIGKILL at a random
-moment; a second child then opens the index, asks it, refreshes once, and checks. The index lives on
-from round to round, so that damage would add up. Embedding and LLM are stand-ins that write down
-each piece of work that they finished, so that work done twice shows. What is killed: index,
-refresh, delete, an LLM pass; the same with a page of thousands of chunks; *derive*: the cache, or a
-part of it, is taken away, and a question and a refresh derive it again; *replace*: another
-embedding model takes the place of the former one.
-
-After each kill has to hold: the index opens and answers; after one refresh its chunks are those of
-a fresh parse of the files and `status --check` finds nothing; not more texts were embedded twice
-than a batch in hand.
-
-Then two writers edit pages and refresh, and one of them is killed again and again, while ten
-readers ask. No reader may meet an error, a hit that is no page's, or parts of two versions of a
-page.
+"""Kill processes that write an index at random moments, and check that nothing is lost.
 
     python benchmarks/crash.py --rounds 200 --seconds 60
+
+In each round, a forked child works on a folder and is killed by SIGKILL at a random moment. A
+second child then opens the index, asks a question, refreshes it once, and checks it. All rounds use
+the same index, so damage would add up. Embedding and LLM are stand-ins that record each finished
+piece of work, so that repeated work is noticed. These actions are killed:
+
+- index, refresh, delete, and a refresh with contexts by an LLM, also with a page of many chunks
+- derive: parts of the cache are deleted, and a question or a refresh derives them again
+- replace: another embedding model replaces the former one
+
+After each kill, the index must open and answer. After a refresh, its chunks must be those of a
+fresh parse of the files, and ``status --check`` must find nothing. At most one batch of texts may
+have been embedded twice.
+
+Then two writers edit pages and refresh, and one of them is killed again and again, while ten
+readers ask questions. No reader may get an error, a hit from no page, or parts of two versions of a
+page.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ import time
 import traceback
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from common import command_line, fast_folder, machine, markdown_table
@@ -66,23 +69,29 @@ ACTIONS = (
     "derive",
     "replace",
 )
+# Sections of the large page, each of which is a chunk. Other actions except "derive" delete it.
 SECTIONS = {
     "large": 800,
     "large llm": 200,
-}  # sections of the large page, each a chunk; actions other than derive remove it
-SECONDS = {
+}
+# The duration of an action that is expected at first, if it is not 1.
+EXPECTED_SECONDS = {
     "large": 2.0,
     "large llm": 3.0,
-}  # expected at first; 1 for other actions, later what was measured last
+}
+CHANGES = ("add", "edit", "rename", "remove")
+MIN_FILES = 25
 MODELS = ("hash", "other hash")
-PAGES, PARTS = 20, 4  # that two writers edit
-READERS, WRITERS = 10, 2
+PAGES = 20  # that two writers edit
+PARTS = 4  # of such a page
+READERS = 10
+WRITERS = 2
 QUESTION = "Which shard holds the lease?"
 WORDS = ("disk", "lock", "queue", "shard", "token", "cache", "node", "lease")
 
 
 class HashEmbedding(BaseEmbedding):
-    """Vectors from a hash of the text; each text that was embedded is a line in a file."""
+    """An embedding by a hash of the text, which writes a line to a file for each text."""
 
     _log: Path = PrivateAttr()
 
@@ -96,10 +105,8 @@ class HashEmbedding(BaseEmbedding):
         return vector
 
     def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
-        append(
-            self._log,
-            [hashlib.sha256(f"{self.model_name} {text}".encode()).hexdigest() for text in texts],
-        )
+        keys = [f"{self.model_name} {text}".encode() for text in texts]
+        append(self._log, [hashlib.sha256(key).hexdigest() for key in keys])
         return [self._get_query_embedding(text) for text in texts]
 
     def _get_text_embedding(self, text: str) -> list[float]:
@@ -110,20 +117,17 @@ class HashEmbedding(BaseEmbedding):
 
 
 class CountingLLM(CustomLLM):
-    """Answers after a few milliseconds; each call that it finished is a line in a file."""
+    """A model that answers after a few milliseconds, and writes a line to a file for each call."""
 
     log: str
 
     @property
     def metadata(self) -> LLMMetadata:
-        """A window that every page fits into."""
+        """Return a context window that every page fits into."""
         return LLMMetadata(model_name="counting", context_window=32_000)
 
     def complete(self, prompt: str, formatted: bool = False, **_: Any) -> CompletionResponse:  # noqa: ARG002
-        """Return a sentence that differs from prompt to prompt, in words of the pages.
-
-        Others count as invented.
-        """
+        """Return a sentence that depends on the prompt, in words of the pages."""
         digest = hashlib.sha256(prompt.encode())
         time.sleep(0.003)
         append(Path(self.log), [digest.hexdigest()])
@@ -141,7 +145,7 @@ class CountingLLM(CustomLLM):
 
 
 def append(path: Path, lines: Sequence[str]) -> None:
-    """Add lines in one write, so that a kill leaves whole ones."""
+    """Add lines in a single write, so that a kill leaves whole lines."""
     with path.open("ab", buffering=0) as file:
         file.write("".join(f"{line}\n" for line in lines).encode())
 
@@ -154,80 +158,90 @@ def repeats(log: Path) -> int:
 
 @dataclass(slots=True)
 class Outcome:
-    """What one round showed."""
+    """The outcome of a round.
+
+    Attributes:
+        round: The number of the round.
+        action: The action.
+        seconds: The seconds until it was killed or ended.
+        was_killed: Whether it was killed.
+        problems: What was wrong afterwards.
+        embedded_again: The number of texts that were embedded again, in all rounds so far.
+        calls_repeated: The number of calls that were repeated, in all rounds so far.
+    """
 
     round: int
     action: str
-    killed_at: float
-    was_killed: bool
+    seconds: float
+    was_killed: bool = False
     problems: list[str] = field(default_factory=list)
     embedded_again: int = 0
     calls_repeated: int = 0
 
 
 class Stage:
-    """The files of one run: pages, their index, and logs of what was embedded and asked."""
+    """The files of a run.
+
+    Attributes:
+        docs: The folder with the pages.
+        storage: The folder of the index.
+        data: The user's data directory, with the content cache.
+        model: A file with the name of the embedding model.
+        large: The large page.
+        embeddings: A log of the embedded texts.
+        calls: A log of the calls of the LLM.
+    """
 
     def __init__(self, root: Path) -> None:
-        self.docs, self.storage, self.model = root / "docs", root / "storage", root / "model.txt"
-        self.embeddings, self.calls, self.large = (
-            root / "embedded.log",
-            root / "calls.log",
-            root / "docs" / "large.md",
-        )
-        self.docs.mkdir(parents=True, exist_ok=True)
+        self.docs = root / "docs"
+        self.storage = root / "storage"
         self.data = root / "data"
+        self.model = root / "model.txt"
+        self.large = self.docs / "large.md"
+        self.embeddings = root / "embedded.log"
+        self.calls = root / "calls.log"
+        self.docs.mkdir(parents=True, exist_ok=True)
         os.environ["LLAMA_INDEX_CONTEXTUAL_STORAGE"] = str(self.data)
 
     def model_of(self, action: str) -> str:
-        """Return the name of the embedding.
-
-        A replacement takes the other name of two, and every other action the present one.
-        """
-        now = self.model.read_text() if self.model.exists() else MODELS[0]
-        return now if action != "replace" else MODELS[1 - MODELS.index(now)]
+        """Return the name of the embedding model for an action."""
+        current = self.model.read_text() if self.model.exists() else MODELS[0]
+        if action == "replace":
+            return MODELS[1 - MODELS.index(current)]
+        return current
 
     def open(self, action: str) -> ContextualIndex:
-        """Return the index, in the settings that an action works with."""
+        """Open the index with the settings for an action."""
+        # These are passed each time, because an index does not remember objects.
         options: dict[str, Any] = {
-            "context": "headings"
-        }  # each time: a model object is not remembered
+            "embed_model": HashEmbedding(self.embeddings, self.model_of(action)),
+            "context": "headings",
+        }
         if action.endswith("llm"):
-            options = {
-                "context": "llm",
-                "llm": CountingLLM(log=str(self.calls)),
-                "batch_size": 1,
-                "num_workers": 2,
-            }
-        options["embed_model"] = HashEmbedding(self.embeddings, self.model_of(action))
-        return ContextualIndex.open(
-            self.docs, storage=self.storage, reindex=action == "replace", **options
-        )
+            llm = CountingLLM(log=str(self.calls))
+            options |= {"context": "llm", "llm": llm, "batch_size": 1, "num_workers": 2}
+        is_replaced = action == "replace"
+        return ContextualIndex.open(self.docs, storage=self.storage, reindex=is_replaced, **options)
 
     def change(self, dice: random.Random) -> None:
         """Edit, add, rename and delete some pages."""
         for _ in range(dice.randint(3, 15)):
             files = sorted(self.docs.rglob("page-*.md"))
-            kind, new = (
-                dice.choice(("add", "edit", "rename", "remove")),
-                self.docs / f"page-{dice.randrange(10**6)}.md",
-            )
-            if kind == "add" or len(files) < 25:
-                new.write_text(page(dice, dice.randint(2, 6)))
+            kind = dice.choice(CHANGES)
+            new_file = self.docs / f"page-{dice.randrange(10**6)}.md"
+            if kind == "add" or len(files) < MIN_FILES:
+                new_file.write_text(page(dice, dice.randint(2, 6)))
             elif kind == "edit":
                 file = dice.choice(files)
-                file.write_text(
-                    file.read_text().replace(
-                        "## Part 1", f"Line.\n\n## Part 1 {dice.randrange(99)}", 1
-                    )
-                )
+                heading = f"Line.\n\n## Part 1 {dice.randrange(99)}"
+                file.write_text(file.read_text().replace("## Part 1", heading, 1))
             elif kind == "rename":
-                dice.choice(files).rename(new)
-            elif len(files) > 30:
+                dice.choice(files).rename(new_file)
+            elif len(files) > MIN_FILES + 5:
                 dice.choice(files).unlink()
 
     def prepare(self, action: str, dice: random.Random) -> None:
-        """Take away what an action is to make again."""
+        """Delete what an action has to make again."""
         if action in SECTIONS:
             self.large.write_text(page(dice, SECTIONS[action]))
         elif action == "derive":
@@ -243,272 +257,317 @@ class Stage:
                 log.unlink(missing_ok=True)
 
     def work(self, action: str, dice: random.Random) -> None:
-        """Return what is killed: one action on the folder."""
+        """Do an action, which may be killed."""
         with self.open(action) as index:
             if action == "delete":
-                for path in dice.sample(
-                    sorted(index.documents()), k=min(5, len(index.documents()))
-                ):
+                paths = sorted(index.documents())
+                for path in dice.sample(paths, k=min(5, len(paths))):
                     index.delete(path)
             if action == "derive" and dice.random() < 0.5:
                 index.as_retriever().retrieve(QUESTION)
             index.refresh(confirm=True)
 
     def problems(self, action: str) -> list[str]:
-        """Return what is wrong afterwards.
-
-        The index must open, answer or name what it lacks, and be whole after one refresh.
-        """
+        """Return what is wrong after an action, before and after a refresh."""
         problems = []
         with self.open(action) as index:
-            if index.exists and action != "replace":  # the kill may have come before it did
+            # Before a refresh, it answers or names a remedy.
+            is_former_model = action == "replace"  # it may have been killed before it wrote
+            if index.exists and not is_former_model:
                 try:
                     index.as_retriever().retrieve(QUESTION)
-                except StorageError as error:  # a question repairs nothing, and names what does
+                except StorageError as error:
                     if "Run: llama-index-contextual index" not in str(error):
                         problems.append(f"an error that names no remedy: {error}")
+
+            # After a refresh, it is complete.
             index.refresh(confirm=True)
             status = index.status(check=True)
             problems += status.problems or []
             if any(self.storage.glob("*.damaged")) or status.pending.work:
                 problems.append(f"damaged, or something is left to refresh: {status.pending}")
-            expected = Counter(
-                node.node_id
-                for path in (
-                    file.relative_to(self.docs).as_posix()
-                    for file in sorted(self.docs.rglob("*.md"))
-                )
-                for node in index.settings.parser.get_nodes_from_documents(
-                    [
-                        Document(
-                            id_=path, text=(self.docs / path).read_text(), metadata={"path": path}
-                        )
-                    ]
-                )
-            )
+            expected = self.expected_chunks(index)
             chunks = Counter(node.node_id for node in index.nodes())
             if chunks != expected:
-                problems.append(
-                    f"{(expected - chunks).total()} chunks lost, "
-                    f"{(chunks - expected).total()} too many"
-                )
+                lost = (expected - chunks).total()
+                surplus = (chunks - expected).total()
+                problems.append(f"{lost} chunks lost, {surplus} too many")
             if not index.as_retriever(5).retrieve(QUESTION):
                 problems.append("no answer")
         if action == "replace":
             self.model.write_text(self.model_of("replace"))
         return problems
 
+    def expected_chunks(self, index: ContextualIndex) -> Counter[str]:
+        """Return the ids of the chunks of all files, parsed again."""
+        documents = []
+        for file in sorted(self.docs.rglob("*.md")):
+            path = file.relative_to(self.docs).as_posix()
+            documents.append(Document(id_=path, text=file.read_text(), metadata={"path": path}))
+        nodes = index.settings.parser.get_nodes_from_documents(documents)
+        return Counter(node.node_id for node in nodes)
+
 
 def page(dice: random.Random, sections: int) -> str:
     """Return a page of some sections, each long enough to be a chunk."""
-    parts = [
-        f"## Part {n} {dice.choice(WORDS)}\n\n{' '.join(dice.choices(WORDS, k=90))}.\n"
-        for n in range(sections)
-    ]
-    return "\n".join([f"# Page {dice.randrange(10**6)}", "", *parts])
+    text = f"# Page {dice.randrange(10**6)}\n"
+    for number in range(sections):
+        heading = f"## Part {number} {dice.choice(WORDS)}"
+        text += f"\n{heading}\n\n{' '.join(dice.choices(WORDS, k=90))}.\n"
+    return text
 
 
-def fork(task: Callable[[], object]) -> tuple[int, int]:
-    """Run a task in a child; its process id and the reading end of a pipe that gets its result."""
+class Child(NamedTuple):
+    """A forked process.
+
+    Attributes:
+        pid: Its id.
+        pipe: The descriptor from which its result can be read.
+    """
+
+    pid: int
+    pipe: int
+
+    def kill(self) -> int:
+        """Kill it, and return its exit status."""
+        os.kill(self.pid, signal.SIGKILL)
+        return os.waitpid(self.pid, 0)[1]
+
+    def output(self) -> str:
+        """Return what it wrote until its end."""
+        with os.fdopen(self.pipe, "rb") as file:
+            return file.read().decode()
+
+    def result(self, problems: list[str]) -> Any:
+        """Wait for its end, and return the result of its task.
+
+        If the task failed, the error is added to the problems, and the result is None.
+        """
+        output = self.output()
+        if os.waitpid(self.pid, 0)[1]:
+            problems.append(output[-1500:])
+            return None
+        return json.loads(output)
+
+
+def fork(task: Callable[[], object]) -> Child:
+    """Run a task in a forked process, which writes its result into a pipe."""
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
         os.close(writing)
-        return pid, reading
+        return Child(pid, reading)
     code = 1
     try:
         os.setpgid(0, 0)
         os.write(writing, json.dumps(task()).encode())
         code = 0
-    except BaseException:  # noqa: BLE001  the parent wants to know of anything
+    except BaseException:  # noqa: BLE001  the parent reports any error
         os.write(writing, traceback.format_exc().encode())
     finally:
         os._exit(code)
 
 
-def output_of(descriptor: int) -> str:
-    """Return what a child wrote before its end."""
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read().decode()
+def one_round(stage: Stage, number: int, usual_seconds: dict[str, float]) -> Outcome:
+    """Change the folder, start an action, kill it, and check the index.
 
-
-def one_round(stage: Stage, number: int, typical: dict[str, float]) -> Outcome:
-    """Change the folder, work on the index, kill that work, and check the index."""
+    Args:
+        stage: The files.
+        number: The number of the round.
+        usual_seconds: The durations of actions, which are updated.
+    """
     dice = random.Random(number)  # noqa: S311  reproducible, not secret
     action = dice.choice(ACTIONS) if stage.storage.exists() else "index"
     stage.change(dice)
     stage.prepare(action, dice)
-    paid, expected = repeats(stage.embeddings), typical.get(action, 1.0)
-    delay, started = dice.random() * expected * 1.1, time.monotonic()
-    pid, reading = fork(lambda: stage.work(action, dice))
-    while time.monotonic() - started < delay and os.waitpid(pid, os.WNOHANG) == (0, 0):
+    repeats_before = repeats(stage.embeddings)
+
+    # Kill it at a random moment.
+    expected = usual_seconds.get(action, 1.0)
+    delay = dice.random() * expected * 1.1
+    started = time.monotonic()
+    child = fork(lambda: stage.work(action, dice))
+    while time.monotonic() - started < delay and os.waitpid(child.pid, os.WNOHANG) == (0, 0):
         time.sleep(0.002)
-    outcome = Outcome(number, action, round(time.monotonic() - started, 3), was_killed=False)
+    outcome = Outcome(number, action, round(time.monotonic() - started, 3))
     with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(pid, signal.SIGKILL)
+        child.kill()
         outcome.was_killed = True
-        os.waitpid(pid, 0)
-    result = output_of(reading)
-    if not outcome.was_killed and result != "null":
-        outcome.problems.append(f"the work failed by itself: {result[-500:]}")
-    typical[action] = max(expected, delay / 0.9) if outcome.was_killed else outcome.killed_at
-    pid, reading = fork(lambda: stage.problems(action))
-    result = output_of(reading)
-    outcome.problems += [result[-1500:]] if os.waitpid(pid, 0)[1] else json.loads(result)
-    outcome.embedded_again, outcome.calls_repeated = repeats(stage.embeddings), repeats(stage.calls)
-    repeated = outcome.embedded_again - paid
+    output = child.output()
+    if outcome.was_killed:
+        usual_seconds[action] = max(expected, delay / 0.9)
+    else:
+        usual_seconds[action] = outcome.seconds
+        if output != "null":
+            outcome.problems.append(f"the work failed by itself: {output[-500:]}")
+
+    # Check the index.
+    checker = fork(lambda: stage.problems(action))
+    outcome.problems += checker.result(outcome.problems) or []
+    outcome.embedded_again = repeats(stage.embeddings)
+    outcome.calls_repeated = repeats(stage.calls)
+    repeated = outcome.embedded_again - repeats_before
     if repeated > BATCH_TEXTS:
         outcome.problems.append(f"{repeated} texts were embedded twice")
     return outcome
 
 
 def load_tokenizer(log: Path) -> None:
-    """Load here what each child would load anew, so that it is killed at its work."""
+    """Load what each child would otherwise load, so that it is killed during its work."""
     parser = default_parser(HashEmbedding(log))
     parser.get_nodes_from_documents([Document(text="# Page\n\nSome words.\n")])
 
 
 def run(root: Path, rounds: int) -> list[Outcome]:
-    """Do a number of rounds."""
+    """Return the outcomes of a number of rounds."""
     logging.getLogger("llama_index_contextual").setLevel(logging.ERROR)
     load_tokenizer(root / "embedded.log")
-    stage, typical, done = Stage(root), dict(SECONDS), list[Outcome]()
+    stage = Stage(root)
+    usual_seconds = dict(EXPECTED_SECONDS)
+    outcomes = []
     for number in range(rounds):
-        outcome = one_round(stage, number, typical)
-        done.append(outcome)
+        outcome = one_round(stage, number, usual_seconds)
+        outcomes.append(outcome)
         if outcome.problems:
-            print(
-                f"round {number} ({outcome.action}, {outcome.killed_at} s): {outcome.problems}",
-                file=sys.stderr,
-            )
-    return done
+            name = f"round {number} ({outcome.action}, {outcome.seconds} s)"
+            print(f"{name}: {outcome.problems}", file=sys.stderr)
+    return outcomes
 
 
-def totals(done: Sequence[Outcome]) -> dict[str, int]:
-    """Count what was repeated between two full indexings."""
-    last = [
-        outcome
-        for outcome, after in zip(done, [*done[1:], None], strict=True)
-        if after is None or after.action == "index"
-    ]
-    embedded, calls = (
-        sum(outcome.embedded_again for outcome in last),
-        sum(outcome.calls_repeated for outcome in last),
-    )
-    return {"texts embedded twice": embedded, "LLM calls repeated": calls}
+def totals(outcomes: Sequence[Outcome]) -> dict[str, int]:
+    """Return the numbers of texts and calls that were repeated.
+
+    The logs start again with each action "index", so the last outcomes before it are added.
+    """
+    last_outcomes = []
+    for outcome, next_outcome in zip_longest(outcomes, outcomes[1:]):
+        if next_outcome is None or next_outcome.action == "index":
+            last_outcomes.append(outcome)
+    return {
+        "texts embedded twice": sum(outcome.embedded_again for outcome in last_outcomes),
+        "LLM calls repeated": sum(outcome.calls_repeated for outcome in last_outcomes),
+    }
 
 
 # Writers and readers
 
 
 def edit(stage: Stage, number: int, version: int) -> None:
-    """Write a version of a page, of which each part is a chunk that names it."""
-    parts = (
-        f"## Part {part}\n\n{f'page{number} version{version} lease ' * 60}" for part in range(PARTS)
-    )
+    """Write a version of a page. Each part is a chunk that contains the version."""
+    text = f"# Page {number}"
+    for part in range(PARTS):
+        words = f"page{number} version{version} lease " * 60
+        text += f"\n\n## Part {part}\n\n{words}"
     temporary = stage.docs / f".{number}-{os.getpid()}"
-    temporary.write_text("\n\n".join([f"# Page {number}", *parts]))
+    temporary.write_text(text)
     temporary.replace(stage.docs / f"{number}.md")
 
 
 def write(stage: Stage, until: float, seed: int) -> None:
-    """Edit pages and refresh."""
+    """Edit pages and refresh until a time."""
     dice = random.Random(seed)  # noqa: S311  reproducible, not secret
     with stage.open("refresh") as index:
         while time.monotonic() < until:
             for _ in range(3):
                 edit(stage, dice.randrange(PAGES), dice.randrange(10**9))
-            with contextlib.suppress(LockedError):  # the other one writes
+            with contextlib.suppress(LockedError):  # the other writer is writing
                 index.refresh(confirm=True)
 
 
-def read(stage: Stage, until: float, seed: int) -> tuple[int, list[str]]:
-    """Ask questions and check that documents are whole.
+class Readings(NamedTuple):
+    """The number of questions of a reader, and the problems."""
 
-    Return the number of questions, and the problems.
-    """
-    dice, asked, problems = random.Random(seed), 0, list[str]()  # noqa: S311  reproducible, not secret
+    questions: int
+    problems: list[str]
+
+
+def read(stage: Stage, until: float, seed: int) -> Readings:
+    """Ask questions until a time, and check that pages are whole."""
+    dice = random.Random(seed)  # noqa: S311  reproducible, not secret
+    questions = 0
+    problems: list[str] = []
     with stage.open("refresh") as index:
         while time.monotonic() < until and not problems:
             page = f"{dice.randrange(PAGES)}.md"
-            versions_by_chunk = [
-                re.findall(r"version(\d+)", node.get_content()) for node in index.nodes(page)
-            ]
-            versions = {version for chunk in versions_by_chunk for version in chunk}
-            if len(versions_by_chunk) != PARTS or len(versions) != 1:
-                first_versions = [chunk[:1] for chunk in versions_by_chunk]
-                problems.append(f"{page} is not whole: {first_versions}")
+            texts = [node.get_content() for node in index.nodes(page)]
+            versions = {version for text in texts for version in re.findall(r"version\d+", text)}
+            if len(texts) != PARTS or len(versions) != 1:
+                problems.append(f"{page} is not whole: {len(texts)} parts, {sorted(versions)}")
             hits = index.as_retriever(5).retrieve(f"lease of page{dice.randrange(PAGES)}")
             if len(hits) != 5 or not all("version" in hit.text for hit in hits):
                 problems.append(f"hits: {[hit.text[:50] for hit in hits]}")
-            asked += 1
-    return asked, problems
+            questions += 1
+    return Readings(questions, problems)
 
 
-def crowd(root: Path, seconds: float) -> tuple[int, int, list[str]]:
-    """Run ten readers and two writers, one of which is killed every second.
+class Crowd(NamedTuple):
+    """The results of readers and writers."""
 
-    Return the numbers of kills and questions, and the problems.
-    """
-    stage, dice, kills, asked, problems = Stage(root), random.Random(0), 0, 0, list[str]()  # noqa: S311  not secret
+    kills: int
+    questions: int
+    problems: list[str]
+
+
+def crowd(root: Path, seconds: float) -> Crowd:
+    """Run ten readers and two writers, one of which is killed about every second."""
+    stage = Stage(root)
+    dice = random.Random(0)  # noqa: S311  reproducible, not secret
     for number in range(PAGES):
         edit(stage, number, 0)
-    os.waitpid(fork(lambda: stage.work("refresh", dice))[0], 0)
+    problems: list[str] = []
+    fork(lambda: stage.work("refresh", dice)).result(problems)
     until = time.monotonic() + seconds
-    readers = [fork(lambda seed=seed: read(stage, until, seed)) for seed in range(READERS)]  # type: ignore[misc]
-    writers = [fork(lambda seed=seed: write(stage, until, seed)) for seed in range(WRITERS)]  # type: ignore[misc]
+    readers = [fork(partial(read, stage, until, seed)) for seed in range(READERS)]
+    writers = [fork(partial(write, stage, until, seed)) for seed in range(WRITERS)]
+
+    # Kill the older writer, and start a new one.
+    kills = 0
     while time.monotonic() < until - 1:
         time.sleep(dice.uniform(0.5, 1.5))
-        pid, reading = writers.pop(0)
-        os.kill(pid, signal.SIGKILL)
-        if os.waitpid(pid, 0)[1] != signal.SIGKILL:
-            problems.append(f"a writer ended: {output_of(reading)[-800:]}")
-        else:
-            os.close(reading)
+        writer = writers.pop(0)
+        was_killed = writer.kill() == signal.SIGKILL
+        output = writer.output()
+        if not was_killed:
+            problems.append(f"a writer ended: {output[-800:]}")
         kills += 1
-        writers.append(fork(lambda seed=kills + WRITERS: write(stage, until, seed)))  # type: ignore[misc]
-    for pid, reading in [*readers, *writers]:
-        result = output_of(reading)
-        if os.waitpid(pid, 0)[1]:
-            problems.append(result[-800:])
-        elif result != "null":
-            number, reported = json.loads(result)
-            asked, problems = asked + number, problems + reported
-    pid, reading = fork(lambda: stage.problems("refresh"))
-    problems += [output_of(reading)] if os.waitpid(pid, 0)[1] else json.loads(output_of(reading))
+        writers.append(fork(partial(write, stage, until, kills + WRITERS)))
+
+    questions = 0
+    for writer in writers:
+        writer.result(problems)
+    for reader in readers:
+        readings = reader.result(problems)
+        if readings is not None:
+            reader_questions, reader_problems = readings
+            questions += reader_questions
+            problems += reader_problems
+    problems += fork(lambda: stage.problems("refresh")).result(problems) or []
     repeated = repeats(stage.embeddings)
     if repeated > (kills + 1) * BATCH_TEXTS:
         problems.append(f"{repeated} texts were embedded twice")
-    return kills, asked, problems
+    return Crowd(kills, questions, problems)
 
 
 def main() -> None:
     """Run the rounds and the crowd, and print tables."""
-    options, began = command_line(__doc__, rounds=200, seconds=60.0), time.monotonic()
+    options = command_line(__doc__, rounds=200, seconds=60.0)
+    began = time.monotonic()
     with fast_folder() as place:
-        done = run(Path(place) / "kills", options.rounds)
-        kills, asked, problems = crowd(Path(place) / "crowd", options.seconds)
-    rows = []
+        all_outcomes = run(Path(place) / "kills", options.rounds)
+        kills, questions, problems = crowd(Path(place) / "crowd", options.seconds)
+    rows: list[list[object]] = []
     for action in (*dict.fromkeys(ACTIONS), "all"):
-        outcomes = [outcome for outcome in done if action in (outcome.action, "all")]
-        rows.append(
-            [
-                action,
-                len(outcomes),
-                sum(outcome.was_killed for outcome in outcomes),
-                sum(bool(outcome.problems) for outcome in outcomes),
-            ]
-        )
+        outcomes = [outcome for outcome in all_outcomes if action in (outcome.action, "all")]
+        killed = sum(outcome.was_killed for outcome in outcomes)
+        faulty = sum(bool(outcome.problems) for outcome in outcomes)
+        rows.append([action, len(outcomes), killed, faulty])
     header = ["killed during", "rounds", "killed in time", "rounds with a problem"]
-    print(
-        f"{machine()}; {(time.monotonic() - began) / 60:.1f} min\n\n"
-        f"{markdown_table(header, rows)}\n"
-    )
-    print("; ".join(f"{name}: {number}" for name, number in totals(done).items()))
-    print(
-        f"\n{WRITERS} writers, {kills} kills, {READERS} readers, {asked:,} questions: "
-        f"{problems or 'no problem'}"
-    )
+    minutes = (time.monotonic() - began) / 60
+    print(f"{machine()}; {minutes:.1f} min\n\n{markdown_table(header, rows)}\n")
+    counts = [f"{name}: {number}" for name, number in totals(all_outcomes).items()]
+    print("; ".join(counts))
+    print(f"\n{WRITERS} writers, {kills} kills, {READERS} readers, {questions:,} questions:")
+    print(problems or "no problem")
 
 
 if __name__ == "__main__":

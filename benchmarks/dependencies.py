@@ -1,11 +1,9 @@
-"""Write the bill of materials.
-
-Every package of an installation, with version, licence and the packages that require it.
+"""Write the bill of materials: every package with its version, licence and dependents.
 
     python benchmarks/dependencies.py           # in an environment with all extras
     python benchmarks/dependencies.py --sizes   # megabytes and packages by extras, from PyPI
 
-A package's megabytes are those of its files, with what Python compiles of them.
+The size of a package is that of its files, including compiled ones.
 """
 
 import subprocess
@@ -15,6 +13,7 @@ import venv
 from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution, distributions
 from pathlib import Path
+from typing import Any
 
 import tomllib
 from common import machine, markdown_table
@@ -25,9 +24,11 @@ ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "benchmarks" / "results" / "dependencies.md"
 HEADING = "## Every package\n"
 LICENCE = "License :: OSI Approved :: "
-LONGEST = 40  # letters of a licence's name; what is longer is its text
-ROWS = (
-    "",
+MAX_LICENCE = 40  # letters of a licence's name; a longer value is its text
+MAX_DEPENDENTS = 2  # that are named
+THIS_PACKAGE = "this package"
+# Combinations of extras whose size is measured.
+EXTRAS = (
     "local",
     "app,local",
     "app,local,documents",
@@ -46,76 +47,77 @@ def licence(package: Distribution) -> str:
         for name in fields.get_all("Classifier") or ()
         if name.startswith(LICENCE)
     ]
-    name = (
-        expression or ", ".join(classified) or (fields.get("License") or "").strip().split("\n")[0]
-    )
-    return name if 0 < len(name) <= LONGEST else "in its package"
+    first_line = (fields.get("License") or "").strip().partition("\n")[0]
+    name = expression or ", ".join(classified) or first_line
+    return name if 0 < len(name) <= MAX_LICENCE else "in its package"
 
 
 def closure(requirements: list[str]) -> dict[str, set[str]]:
-    """Return each package that the requirements bring, with the packages that require it."""
-    requirers, seen = dict[str, set[str]](), set[tuple[str, str]]()
-    todo = [(requirement, "this package", frozenset[str]()) for requirement in requirements]
-    while todo:
-        line, asker, extras = todo.pop()
-        need = Requirement(line)
-        name, tried = canonicalize_name(need.name), [{"extra": extra} for extra in extras | {""}]
-        holds = need.marker is None or any(map(need.marker.evaluate, tried))  # on this platform
-        if not holds or (line, asker) in seen or name == "llama-index-contextual":
+    """Return each package that the requirements install, with the packages that require it."""
+    dependents = dict[str, set[str]]()
+    seen = set[tuple[str, str]]()
+    queue = [(line, THIS_PACKAGE, frozenset[str]()) for line in requirements]
+    while queue:
+        line, dependent, extras = queue.pop()
+        requirement = Requirement(line)
+        name = canonicalize_name(requirement.name)
+        is_done = (line, dependent) in seen or name == "llama-index-contextual"
+        if is_done or not is_needed(requirement, extras):
             continue
-        seen.add((line, asker))
-        requirers.setdefault(name, set()).add(asker)
-        todo += [
-            (below, name, frozenset(need.extras)) for below in distribution(name).requires or ()
-        ]
-    return requirers
+        seen.add((line, dependent))
+        dependents.setdefault(name, set()).add(dependent)
+        inner_extras = frozenset(requirement.extras)
+        queue += [(inner, name, inner_extras) for inner in distribution(name).requires or ()]
+    return dependents
 
 
-def table(requirers: dict[str, set[str]], names: Iterable[str]) -> str:
+def is_needed(requirement: Requirement, extras: Iterable[str]) -> bool:
+    """Return whether a requirement applies to this platform, with some extras."""
+    if requirement.marker is None:
+        return True
+    return any(requirement.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+
+
+def table(dependents: dict[str, set[str]], names: Iterable[str]) -> str:
     """Return a Markdown table of packages."""
     rows = []
     for name in sorted(names):
-        askers = sorted(requirers[name], key=lambda asker: (asker != "this package", asker))
-        more = f" and {len(askers) - 2} more" if len(askers) > 2 else ""
-        rows.append(
-            [
-                name,
-                distribution(name).version,
-                licence(distribution(name)),
-                ", ".join(askers[:2]) + more,
-            ]
-        )
+        # The packages that require it, this one first.
+        ordered = sorted(dependents[name], key=lambda other: (other != THIS_PACKAGE, other))
+        required_by = ", ".join(ordered[:MAX_DEPENDENTS])
+        if len(ordered) > MAX_DEPENDENTS:
+            required_by += f" and {len(ordered) - MAX_DEPENDENTS} more"
+        package = distribution(name)
+        rows.append([name, package.version, licence(package), required_by])
     return markdown_table(["package", "version", "licence", "required by"], rows)
 
 
+def project_table() -> dict[str, Any]:
+    """Return the table ``project`` of pyproject.toml."""
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    return project
+
+
 def page() -> str:
-    """Return the page with new tables; the text above them stays."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    """Return the page with new tables below its present text."""
+    project = project_table()
     base = closure(project["dependencies"])
     parts = [PAGE.read_text("utf-8").partition(HEADING)[0].rstrip(), HEADING.rstrip(), machine()]
     parts += [f"### The base: {len(base)}", table(base, base)]
     for extra, requirements in project["optional-dependencies"].items():
         if extra not in NO_PRODUCT:
-            requirers = closure(requirements)
-            more = requirers.keys() - base
-            direct = {name for name, askers in requirers.items() if "this package" in askers}
-            parts += [f"### `[{extra}]`: {len(more)} more", table(requirers, more | direct)]
+            dependents = closure(requirements)
+            more = dependents.keys() - base
+            direct = {name for name, others in dependents.items() if THIS_PACKAGE in others}
+            parts += [f"### `[{extra}]`: {len(more)} more", table(dependents, more | direct)]
     return "\n\n".join(parts) + "\n"
 
 
 def installed(folder: Path, *requirements: str) -> list[Distribution]:
     """Return the packages of a new environment without pip, after an installation."""
     venv.create(folder, with_pip=False)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "--python",
-        str(folder),
-        "install",
-        "--quiet",
-        *requirements,
-    ]
+    pip = [sys.executable, "-m", "pip", "--python", str(folder)]
+    command = [*pip, "install", "--quiet", *requirements]
     subprocess.run(command, check=True, stderr=subprocess.DEVNULL)  # noqa: S603
     [packages] = folder.glob("lib/*/site-packages")
     return list(distributions(path=[str(packages)]))
@@ -128,24 +130,18 @@ def megabytes(package: Distribution) -> float:
 
 
 def sizes() -> None:
-    """Print packages and megabytes by extras."""
+    """Print the packages and megabytes of installations with several extras."""
     print(f"{machine()}\n\n{markdown_table(['installed', 'packages', 'MB'], [])}")
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
-        "dependencies"
-    ]
-    rows = {
-        "the three LlamaIndex packages": [
-            need for need in declared if need.startswith("llama-index-")
-        ]
-    }
-    rows |= {
-        f"`[{row}]`" if row else "the base": [f"{ROOT}[{row}]" if row else str(ROOT)]
-        for row in ROWS
-    }
+    declared = project_table()["dependencies"]
+    llama_index = [line for line in declared if line.startswith("llama-index-")]
+    installations = {"the three LlamaIndex packages": llama_index, "the base": [str(ROOT)]}
+    for extras in EXTRAS:
+        installations[f"`[{extras}]`"] = [f"{ROOT}[{extras}]"]
     with tempfile.TemporaryDirectory() as folder:
-        for number, (name, requirements) in enumerate(rows.items()):
+        for number, (name, requirements) in enumerate(installations.items()):
             packages = installed(Path(folder, str(number)), *requirements)
-            print(f"| {name} | {len(packages)} | {sum(map(megabytes, packages)):.0f} |", flush=True)
+            size = sum(map(megabytes, packages))
+            print(f"| {name} | {len(packages)} | {size:.0f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""Order, ids and scores of the first ten hits on frozen chunks, and how far two such files differ.
+"""Record the first ten hits on frozen chunks, and compare two such records.
 
     python benchmarks/frozen.py write FILE [--folder-index]
     python benchmarks/frozen.py compare OLD NEW
 
-``write`` asks 200 questions each of three sets, one of them also in the mode for messages and as a
-digest. Chunks, contexts and vectors lie in a folder of the cache (made when it is empty), so a
-difference comes from retrieval alone: of the plug-in's retrievers over a ``VectorStoreIndex``, or
-with ``--folder-index`` of a ``ContextualIndex``. ``compare`` prints by set the share of questions
-with the same ids in the same order, where hits with equal scores may stand in any order; that with
-the same ids; the largest difference of scores; recall@5 and mean reciprocal rank.
+``write`` asks 200 questions of each of three sets, and of one of them also in the mode for messages
+and for a digest. Chunks, contexts and vectors come from a folder of the cache, which is filled by
+the first run, so a difference comes from retrieval alone: from the plug-in's retrievers over a
+``VectorStoreIndex``, or with ``--folder-index`` from a ``ContextualIndex``. ``compare`` prints for
+each set the share of questions with the same ids in the same order (hits with equal scores may have
+any order), the share with the same ids, the largest difference of scores, recall@5 and mean
+reciprocal rank.
 """
 
 from __future__ import annotations
@@ -39,14 +40,19 @@ from llama_index_contextual import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from datasets import Question
+
+    # A question with its "hits", as ids with scores, and its "gold", as ranks with shares.
+    Row = dict[str, Any]
+    Hits = Sequence[tuple[str, float | None]]
 
 FROZEN = CACHE / "frozen-nodes"
 TOP = 10
 QUESTIONS = 200
-NOW = datetime(
-    2024, 1, 1, tzinfo=timezone.utc
-)  # ages in digests must not depend on the day of a run
+NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)  # digests must not depend on the day of a run
+DIGESTS = 50
 TIE = 1e-9
 SETS: dict[str, Callable[[], DataSet]] = {
     "codebases": codebases,
@@ -57,22 +63,20 @@ MESSAGES = ("locomo-notes",)  # sets that are also asked as messages
 
 
 def frozen_nodes(data: DataSet, collection: str, embedding: RememberingEmbedding) -> list[BaseNode]:
-    """Return chunks with contexts and vectors, from a file that is made when it is missing."""
+    """Return chunks with contexts and vectors, from a file that the first call writes."""
     file = FROZEN / f"{data.name}-{collection or 'all'}.jsonl"
     if not file.exists():
         documents = data.documents[collection]
-        cut = [node for document in documents for node in data.chunks.get(document.doc_id, [])]
-        made = (
-            ContextualNodePostprocessor("pattern", documents=documents)(cut)
-            if cut
-            else contextual_chunks(documents)
-        )
-        vectors = embedding.get_text_embedding_batch(
-            [node.get_content(MetadataMode.EMBED) for node in made]
-        )
-        for node, vector in zip(made, vectors, strict=True):
+        chunks = [node for document in documents for node in data.chunks.get(document.doc_id, [])]
+        if chunks:
+            nodes = ContextualNodePostprocessor("pattern", documents=documents)(chunks)
+        else:
+            nodes = contextual_chunks(documents)
+        texts = [node.get_content(MetadataMode.EMBED) for node in nodes]
+        vectors = embedding.get_text_embedding_batch(texts)
+        for node, vector in zip(nodes, vectors, strict=True):
             node.embedding = vector
-        file.write_text("\n".join(node.to_json() for node in made), "utf-8")
+        file.write_text("\n".join(node.to_json() for node in nodes), "utf-8")
     return [TextNode.from_json(line) for line in file.read_text("utf-8").split("\n")]
 
 
@@ -92,104 +96,130 @@ def retriever_of(
     return retriever
 
 
-def answers(*, folder_index: bool) -> dict[str, list[dict[str, Any]]]:
-    """Return the hits of each question for each set and mode.
-
-    A hit has an id, a score, and the gold that it covers.
-    """
+def answers(*, folder_index: bool) -> dict[str, list[Row]]:
+    """Return a row for each question, by set and mode."""
     FROZEN.mkdir(parents=True, exist_ok=True)
-    embedding, answers_by_set = RememberingEmbedding(), defaultdict[str, list[dict[str, Any]]](list)
-    for name, make in SETS.items():
-        data = make()
-        asked = data.questions[:: max(1, len(data.questions) // QUESTIONS)][:QUESTIONS]
+    embedding = RememberingEmbedding()
+    rows = defaultdict[str, list[Row]](list)
+    for name, load in SETS.items():
+        data = load()
+        step = max(1, len(data.questions) // QUESTIONS)
+        chosen = data.questions[::step][:QUESTIONS]
         for collection, documents in data.documents.items():
             nodes = frozen_nodes(data, collection, embedding)
             covered = {node.node_id: data.covers(node) for node in nodes}
-            learned = retriever_of(nodes, documents, embedding, folder_index=folder_index)
-            questions = [question for question in asked if question.collection == collection]
-            modes: dict[str, Any] = {name: learned}
+            retriever = retriever_of(nodes, documents, embedding, folder_index=folder_index)
+            questions = [question for question in chosen if question.collection == collection]
+            rows[name] += [row_of(retriever, question, covered) for question in questions]
             if name in MESSAGES:
-                modes[f"{name}, message"] = ContextualFusionRetriever(
-                    learned.retrievers, mode="message", similarity_top_k=TOP
+                by_message = ContextualFusionRetriever(
+                    retriever.retrievers, mode="message", similarity_top_k=TOP
                 )
-            for title, retriever in modes.items():
-                for question in questions:
-                    hits = [
-                        (hit.node.node_id, hit.score) for hit in retriever.retrieve(question.text)
-                    ]
-                    gold = [
-                        len(question.gold & covered[node_id]) / len(question.gold)
-                        for node_id, _ in hits
-                    ]
-                    row = {
-                        "question": question.text,
-                        "hits": hits,
-                        "gold": list(enumerate(gold, start=1)),
-                    }
-                    answers_by_set[title].append(row)
-            if name in MESSAGES:
-                memory = MemoryContext(learned)
-                for question in questions[:50]:
-                    digest = memory.get(question.text, now=NOW)
-                    cited = [(entry.id, entry.score) for entry in digest.entries]
-                    row = {
-                        "question": question.text,
-                        "hits": cited,
-                        "gold": [],
-                        "markdown": digest.markdown,
-                    }
-                    answers_by_set[f"{name}, digest"].append(row)
-    return answers_by_set
+                rows[f"{name}, message"] += [
+                    row_of(by_message, question, covered) for question in questions
+                ]
+                memory = MemoryContext(retriever)
+                rows[f"{name}, digest"] += [
+                    digest_row(memory, question) for question in questions[:DIGESTS]
+                ]
+    return rows
 
 
-def is_same_order(old: Sequence[Sequence[Any]], new: Sequence[Sequence[Any]]) -> bool:
-    """Return whether two lists of ids and scores differ by the order of equal scores at most."""
+def row_of(
+    retriever: ContextualFusionRetriever,
+    question: Question,
+    covered: Mapping[str, frozenset[Any]],
+) -> Row:
+    """Return the hits of a question, and the share of its gold in each, by rank.
+
+    Args:
+        retriever: The retriever.
+        question: The question.
+        covered: The gold that each chunk covers, by id.
+    """
+    hits = [(hit.node.node_id, hit.score) for hit in retriever.retrieve(question.text)]
+    shares = [len(question.gold & covered[node_id]) / len(question.gold) for node_id, _ in hits]
+    return {"question": question.text, "hits": hits, "gold": list(enumerate(shares, start=1))}
+
+
+def digest_row(memory: MemoryContext, question: Question) -> Row:
+    """Return the entries of a digest, and its text."""
+    digest = memory.get(question.text, now=NOW)
+    entries = [(entry.id, entry.score) for entry in digest.entries]
+    return {
+        "question": question.text,
+        "hits": entries,
+        "gold": [],
+        "markdown": digest.markdown,
+    }
+
+
+def is_same_order(old: Hits, new: Hits) -> bool:
+    """Return whether two lists of hits differ at most by the order of equal scores."""
     if len(old) != len(new):
         return False
-    scores = {node_id: score or 0.0 for node_id, score in old}
-    last = min(scores.values(), default=0.0)
-    pairs = zip(old, new, strict=True)
-    return all(a[0] == b[0] or abs((a[1] or 0.0) - scores.get(b[0], last)) <= TIE for a, b in pairs)
+    old_scores = {node_id: score or 0.0 for node_id, score in old}
+    lowest = min(old_scores.values(), default=0.0)
+    for (old_id, old_score), (new_id, _) in zip(old, new, strict=True):
+        gap = abs((old_score or 0.0) - old_scores.get(new_id, lowest))
+        if old_id != new_id and gap > TIE:
+            return False
+    return True
 
 
-def figures(rows: Sequence[dict[str, Any]]) -> tuple[float, float]:
-    """Return recall@5 and mean reciprocal rank, in per cent."""
-    recalls = [min(1.0, sum(share for rank, share in row["gold"] if rank <= 5)) for row in rows]
-    ranks = [next((1 / rank for rank, share in row["gold"] if share), 0.0) for row in rows]
-    return 100 * float(np.mean(recalls)), 100 * float(np.mean(ranks))
+def largest_gap(old: Hits, new: Hits) -> float:
+    """Return the largest difference between the scores of the same hit."""
+    new_scores = dict(new)
+    gaps = [0.0]
+    for node_id, score in old:
+        new_score = new_scores.get(node_id, score)
+        gaps.append(abs((score or 0.0) - (new_score or 0.0)))
+    return max(gaps)
 
 
-def compare(old: dict[str, list[dict[str, Any]]], new: dict[str, list[dict[str, Any]]]) -> str:
-    """Return a table of how far the answers of two states differ."""
+def figures(rows: Sequence[Row]) -> tuple[float, float]:
+    """Return recall@5 and mean reciprocal rank, in percent."""
+    recalls = []
+    reciprocal_ranks = []
+    for row in rows:
+        recall = sum(share for rank, share in row["gold"] if rank <= 5)
+        recalls.append(min(1.0, recall))
+        gold_ranks = [rank for rank, share in row["gold"] if share]
+        reciprocal_ranks.append(1 / min(gold_ranks) if gold_ranks else 0.0)
+    return 100 * float(np.mean(recalls)), 100 * float(np.mean(reciprocal_ranks))
+
+
+def compare(old: dict[str, list[Row]], new: dict[str, list[Row]]) -> str:
+    """Return a table of how far two records differ."""
     table: list[list[object]] = []
-    for name, rows in old.items():
-        new_rows = {row["question"]: row for row in new[name]}
-        pairs = [(row, new_rows[row["question"]]) for row in rows]
-        same = [is_same_order(row["hits"], other["hits"]) for row, other in pairs]
-        ids = [
-            {node_id for node_id, _ in row["hits"]} == {node_id for node_id, _ in other["hits"]}
-            for row, other in pairs
-        ]
-        gaps = [
-            abs((score or 0.0) - (dict(other["hits"]).get(node_id, score) or 0.0))
-            for row, other in pairs
-            for node_id, score in row["hits"]
-        ]
-        figure_pairs = zip(figures(rows), figures([other for _, other in pairs]), strict=True)
-        shares = [100 * float(np.mean(same)), 100 * float(np.mean(ids))]
+    for name, old_rows in old.items():
+        row_by_question = {row["question"]: row for row in new[name]}
+        new_rows = [row_by_question[row["question"]] for row in old_rows]
+        are_same = []
+        have_same_ids = []
+        gaps = []
+        for old_row, new_row in zip(old_rows, new_rows, strict=True):
+            old_hits = old_row["hits"]
+            new_hits = new_row["hits"]
+            are_same.append(is_same_order(old_hits, new_hits))
+            have_same_ids.append(dict(old_hits).keys() == dict(new_hits).keys())
+            gaps.append(largest_gap(old_hits, new_hits))
+        shares = [100 * float(np.mean(flags)) for flags in (are_same, have_same_ids)]
+        figure_pairs = zip(figures(old_rows), figures(new_rows), strict=True)
         changes = [f"{before:.1f} → {after:.1f}" for before, after in figure_pairs]
-        table.append([name, len(rows), *shares, f"{max(gaps, default=0.0):.2g}", *changes])
+        table.append([name, len(old_rows), *shares, f"{max(gaps):.2g}", *changes])
     header = ["set", "questions", "same order", "same ids", "scores differ by", "recall@5", "MRR"]
     return markdown_table(header, table)
 
 
 def main() -> None:
-    """Read the command line."""
+    """Write or compare records, as the command line says."""
     match sys.argv[1:]:
         case ["write", file, *options] if set(options) <= {"--folder-index"}:
             Path(file).write_text(json.dumps(answers(folder_index=bool(options))), "utf-8")
         case ["compare", old, new]:
-            print(compare(*(json.loads(Path(file).read_text("utf-8")) for file in (old, new))))
+            old_rows, new_rows = (json.loads(Path(file).read_text("utf-8")) for file in (old, new))
+            print(compare(old_rows, new_rows))
         case _:
             sys.exit(__doc__)
 

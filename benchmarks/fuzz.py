@@ -1,16 +1,14 @@
-"""Feed made-up hostile input to every reader of this package, and report what breaks a promise.
+"""Feed random hostile input to every reader of this package, and report broken promises.
 
-Nothing should.
+    python benchmarks/fuzz.py --seconds 30         # all kinds of input in turn
+    python benchmarks/fuzz.py --documents 1000000  # so many documents, and a share of other kinds
+    python benchmarks/fuzz.py --seed 7 --kinds messages --first 12345 --documents 1  # repeat one
 
-Each input is made from the seed and its number alone, so that a finding comes back by naming both.
-Markdown documents go through parser and contexts, messages through gate, queries and digest, then
-answers of a language model. A text that takes longer than others of its size is read again four
-times as long: its time may grow with its length and not with the square.
-
-    python benchmarks/fuzz.py --seconds 30                  # all kinds in turn python
-    benchmarks/fuzz.py --documents 1000000           # so many documents, and a share of the others
-    python benchmarks/fuzz.py --seed 7 --kinds messages --first 12345 --documents 1     # one of
-    them again
+Each input depends only on the seed, the kind and its number, so that a finding can be repeated.
+Documents go through the parser and the contexts. Messages go through the gate, the query parser and
+the digest. Answers of a language model are read as contexts. If a text takes longer than others of
+its length, it is repeated until it is four times as long: the time may grow with the length, but
+not with its square.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ import datetime as dt
 import io
 import itertools
 import logging
-import os
+import math
 import random
 import re
 import sys
@@ -29,6 +27,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,8 +51,11 @@ from llama_index_contextual.utils.tokens import CHARS_PER_TOKEN, make_scale
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import growth  # the tests' own
 
-SLOW = 4  # times the usual time for its length: then growth is measured
-LOOK_AT_GROWTH = 5000  # and of every so many
+SLOW = 4  # times the usual time for its length; growth is measured for slower inputs
+SLOW_SECONDS = 0.05
+INPUTS_PER_GROWTH = 5000  # growth is also measured for one in so many inputs
+INPUTS_BEFORE_SLOW = 100  # before them, the usual time is not known
+INPUTS_PER_REPORT = 50_000
 FRAGMENTS = (
     # words, in scripts that have spaces and that have none; marks that combine, join, turn round or
     # hide
@@ -100,18 +102,25 @@ LONG = (
 TOKENIZERS: tuple[Any, ...] = ("cl100k", "minilm", str.split)
 CONTEXTS = ContextualNodePostprocessor("headings")
 TODAY = dt.date(2026, 11, 22)
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 class Kind(NamedTuple):
-    """One kind of input: how it is used, once in so many documents, and what is timed of it."""
+    """A kind of input.
 
-    use: Callable[[str], None]
-    share: int = 1
-    timed: Callable[[str], Callable[[str], object]] | None = None
+    Attributes:
+        check: A function that uses an input and checks the promises.
+        interval: The number of documents for each input of this kind.
+        work_of: A function that returns the work whose time is measured, given an input.
+    """
+
+    check: Callable[[str], None]
+    interval: int
+    work_of: Callable[[str], Callable[[str], object]]
 
 
 def text(dice: random.Random) -> str:
-    """Fragments in a row, now and then any character, and seldom a long run of one."""
+    """Return fragments in a row, sometimes with a random character or a long run of one."""
     parts = dice.choices(FRAGMENTS, k=dice.randint(1, 20))
     if dice.random() < 0.005:
         parts.insert(dice.randrange(len(parts)), dice.choice(LONG) * dice.choice((100, 1000, 3000)))
@@ -121,9 +130,9 @@ def text(dice: random.Random) -> str:
 
 
 def settings_of(source: str) -> dict[str, Any]:
-    """One of sixty settings, all tokenizers among them, small, so that a short text is cut.
+    """Return one of sixty settings of the parser, chosen by a hash of the text.
 
-    Drawn from the text.
+    Chunks are small, so that a short text has several.
     """
     choice = int(short_hash(source), 16) % 60
     size = (3, 12, 40, 120, 400)[choice % 5]
@@ -137,157 +146,144 @@ def settings_of(source: str) -> dict[str, Any]:
     }
 
 
-def use_document(source: str) -> None:
-    """Cut it, and check the rules about text, lines, budget, ids and views."""
+def check_document(source: str) -> None:
+    """Split a document, and check the rules about text, lines, size, ids and views."""
     clean, _ = replace_surrogates(source)
-    body = check_spans(clean, ChunkSettings(**settings_of(source)))
-    nodes = cut(source)(source)
-    check_nodes(clean, nodes, body)
+    body_start = check_spans(clean, ChunkSettings(**settings_of(source)))
+    nodes = splitting_of(source)(source)
+    check_nodes(clean, nodes, body_start)
     for node in nodes:
         context = node.metadata.get(metadata.CONTEXT, "")
         context.encode()
         promise(len(context) <= 4 * metadata.MOST_CHARS, "a context is long")
-        promise(
-            node.get_content(metadata_mode=MetadataMode.NONE) == node.text,
-            "a context shows in the text",
-        )
+        content = node.get_content(metadata_mode=MetadataMode.NONE)
+        promise(content == node.text, "a context shows in the text")
 
 
-def cut(source: str) -> Callable[[str], list[Any]]:
-    """Cuts texts, and makes contexts, with the settings of this one."""
+def splitting_of(source: str) -> Callable[[str], list[Any]]:
+    """Return a function that splits texts and adds contexts, with the settings for a source."""
     parser = HeadingAwareMarkdownNodeParser(**settings_of(source))
-    return lambda text: list(
-        CONTEXTS(parser([Document(text=text, metadata={"path": "notes/a.md"})]))
-    )
+
+    def split(text: str) -> list[Any]:
+        document = Document(text=text, metadata={"path": "notes/a.md"})
+        return list(CONTEXTS(parser([document])))
+
+    return split
 
 
 def check_spans(clean: str, settings: ChunkSettings) -> int:
-    """Check that spans are slices within the budget that cover the text, with true lines.
+    """Check that chunks are slices of a limited size that cover the text.
 
-    Return where the body begins.
+    Returns:
+        The start of the body, after the front matter.
     """
-    spans = split_markdown(clean, settings=settings)
     scale = make_scale(clean, settings.tokenizer)
-    body = read_front_matter(clean).end
+    body_start = read_front_matter(clean).end
+    largest = max(settings.hard_limit, 4)  # a single letter can have four tokens
     covered = bytearray(len(clean))
-    before, last = -1, 0
-    for span in spans:
+    new_start_before = -1
+    end_before = 0
+    for span in split_markdown(clean, settings=settings):
         chunk = clean[span.start : span.end]
-        promise(
-            bool(chunk.strip()) and chunk == chunk.rstrip(),
-            "a chunk is blank or ends in white space",
-        )
-        promise(span.start + span.overlap > before, "chunks are not in their order")
-        promise(
-            not span.overlap or span.start + span.overlap <= last + 200,
-            "overlap is not of the chunk before",
-        )
-        before, last = span.start + span.overlap, span.end
-        covered[span.start : span.end] = b"x" * len(chunk)
+        new_start = span.start + span.overlap
+        is_trimmed = bool(chunk.strip()) and chunk == chunk.rstrip()
+        promise(is_trimmed, "a chunk is blank or ends in white space")
+        promise(new_start > new_start_before, "chunks are not in order")
+        is_overlap_before = not span.overlap or new_start <= end_before + 200
+        promise(is_overlap_before, "overlap is not from the chunk before")
         promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
-        promise(
-            span.tokens <= max(settings.hard_limit, 4), "a chunk exceeds the cap"
-        )  # one letter may be four tokens
+        promise(span.tokens <= largest, "a chunk exceeds the limit")
         letters = sum(map(len, chunk.split()))
-        promise(
-            letters <= max(settings.hard_limit, 4) * CHARS_PER_TOKEN, "a chunk has too many letters"
-        )
-    offset = covered.find(0, body)
+        promise(letters <= largest * CHARS_PER_TOKEN, "a chunk has too many letters")
+        new_start_before = new_start
+        end_before = span.end
+        covered[span.start : span.end] = b"x" * len(chunk)
+    offset = covered.find(0, body_start)
     while offset >= 0:
         promise(clean[offset].isspace() or clean[offset] == "\ufeff", "a character is in no chunk")
         offset = covered.find(0, offset + 1)
-    return body
+    return body_start
 
 
-def check_nodes(clean: str, nodes: list[Any], body: int) -> None:
-    """Check that nodes are chained slices with ids of their own and small metadata."""
-    promise(len({node.node_id for node in nodes}) == len(nodes), "two chunks have one id")
+def check_nodes(clean: str, nodes: list[Any], body_start: int) -> None:
+    """Check that nodes are linked slices with different ids and short metadata."""
+    promise(len({node.node_id for node in nodes}) == len(nodes), "two chunks have the same id")
     promise(not nodes or nodes[0].prev_node is None, "the first chunk follows another")
-    for node, following in zip(nodes, [*nodes, None][1:], strict=True):
+    for node, next_node in zip_longest(nodes, nodes[1:]):
         promise(node.text == clean[node.start_char_idx : node.end_char_idx], "a chunk is no slice")
-        promise(
-            (node.next_node and node.next_node.node_id) == (following and following.node_id),
-            "the chain is broken",
-        )
+        linked_id = None if node.next_node is None else node.next_node.node_id
+        next_id = None if next_node is None else next_node.node_id
+        promise(linked_id == next_id, "the links between chunks are broken")
         for key, value in node.metadata.items():
             promise(isinstance(value, str | int | float), f"{key} is neither text nor number")
-            promise(
-                len(str(value).encode()) <= 4 * (1000 if key == metadata.FRONT_MATTER else 300),
-                f"{key} is long",
-            )
-        if day := node.metadata.get(metadata.DATE):
+            limit = 4 * (1000 if key == metadata.FRONT_MATTER else 300)
+            promise(len(str(value).encode()) <= limit, f"{key} is long")
+        day = node.metadata.get(metadata.DATE)
+        if day:
             dt.date.fromisoformat(day)
-    promise(bool(nodes) or not clean[body:].replace("\ufeff", "").strip(), "a text has no chunk")
+    body = clean[body_start:].replace("\ufeff", "")
+    promise(bool(nodes) or not body.strip(), "a text has no chunk")
 
 
 # Messages: gate, queries, digest
 
 
-def use_message(message: str) -> None:
-    """Ask the gate, read it, and quote it in a digest."""
+def check_message(message: str) -> None:
+    """Pass a message to the gate and the query parser, and quote it in a digest."""
     words = lexicon()
     gate(message, words)
     promise(len(clean_message(message)) <= MAX_QUERY, "a query is long")
-    for text in (
-        (asked := read_message(message, words, TODAY)).text,
-        asked.subject,
-        *sentences_of(asked.text),
-    ):
+    query = read_message(message, words, TODAY)
+    for text in (query.text, query.subject, *sentences_of(query.text)):
         parse_query(text)
     shown = visible(message)
-    promise(visible(shown) == shown, "to show twice changes the text")
-    promise(
-        not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown),
-        "a control character",
-    )
-    node = TextNode(
-        text="", metadata={"path": message[:40], metadata.START_LINE: 1, metadata.END_LINE: 2}
-    )
-    block = MemoryEntry(node, 1.0, snippet=shown).block
-    block.encode()
-    first, *lines = block.splitlines()
-    citation = first[2 : first.find("]") + 1]
-    promise(first.startswith("- [") and citation.count("[") == 1, "a citation that is not ours")
-    promise(citation.endswith("#L1-L2]"), "a citation that ends early")
-    promise(
-        all(line.startswith(QUOTE.rstrip()) for line in lines), "a line of a note is not marked"
-    )
-    promise(len(lines) <= shown.count("\n"), "something else ends a line")
+    promise(visible(shown) == shown, "a second pass changes the text")
+    promise(not CONTROL.search(shown), "a control character")
+    check_digest(message, shown)
+
+
+def check_digest(path: str, snippet: str) -> None:
+    """Check that an entry of a digest quotes its snippet and names its source."""
+    place = {"path": path[:40], metadata.START_LINE: 1, metadata.END_LINE: 2}
+    entry = MemoryEntry(TextNode(text="", metadata=place), 1.0, snippet=snippet)
+    entry.block.encode()
+    first_line, *lines = entry.block.splitlines()
+    citation = first_line[2 : first_line.find("]") + 1]
+    is_citation = first_line.startswith("- [") and citation.count("[") == 1
+    promise(is_citation, "a citation has another form")
+    promise(citation.endswith("#L1-L2]"), "a citation ends early")
+    are_marked = all(line.startswith(QUOTE.rstrip()) for line in lines)
+    promise(are_marked, "a line of a note is not marked")
+    promise(len(lines) <= snippet.count("\n"), "something else ends a line")
 
 
 # Answers of a language model
 
 
-def use_answer(answer: str) -> None:
-    """Read it for one chunk and for three, and check that what is taken fits on one line."""
-    for count in (1, 3):
-        for number, context in split_answers(answer, count).items():
-            promise(1 <= number <= count, "a number that was not asked for")
+def check_answer(answer: str) -> None:
+    """Read an answer for a single chunk and for three, and check the contexts in it."""
+    for chunk_count in (1, 3):
+        for number, context in split_answers(answer, chunk_count).items():
+            promise(1 <= number <= chunk_count, "a number that was not requested")
             promise(0 < len(context) <= MAX_CHARS, "a context is empty or long")
             context.encode()
-            promise(
-                len(context.splitlines()) == 1 and "\0" not in context,
-                "a context has several lines",
-            )
-            reason = refusal(
-                context,
-                "The default is 60.",
-                "# Gateway\n\nThe default is 60.",
-                "Write one sentence.",
-            )
+            is_line = len(context.splitlines()) == 1 and "\0" not in context
+            promise(is_line, "a context has several lines")
+            document = "# Gateway\n\nThe default is 60."
+            reason = refusal(context, "The default is 60.", document, "Write one sentence.")
             promise(reason is None or "\n" not in reason, "a refusal has several lines")
 
 
 def promise(holds: bool, otherwise: str) -> None:
-    """Raise an error where a promise does not hold."""
+    """Raise an error if a promise does not hold."""
     if not holds:
         raise AssertionError(otherwise)
 
 
 KINDS = {
-    "documents": Kind(use_document, 1, cut),
-    "messages": Kind(use_message, 10, lambda _: use_message),
-    "answers": Kind(use_answer, 10, lambda _: use_answer),
+    "documents": Kind(check_document, 1, splitting_of),
+    "messages": Kind(check_message, 10, lambda _: check_message),
+    "answers": Kind(check_answer, 10, lambda _: check_answer),
 }
 
 
@@ -301,17 +297,33 @@ def grows_too_fast(work: Callable[[str], object], source: str) -> bool:
     return growth.grows_too_fast(work, short, short * growth.FACTOR, noise=0.09)
 
 
+class Finding(NamedTuple):
+    """The number of an input that breaks a promise, and the input."""
+
+    number: int
+    source: str
+
+
 @dataclass(slots=True)
 class Tally:
-    """What became of one kind.
+    """The results for a kind of input.
 
-    How many inputs, processor time, letters, and an input by what was wrong.
+    Attributes:
+        inputs: The number of inputs.
+        seconds: Their processor time.
+        letters: Their length.
+        findings: The first input for each problem.
     """
 
-    done: int = 0
+    inputs: int = 0
     seconds: float = 0.0
     letters: int = 0
-    findings: dict[str, tuple[int, str]] = field(default_factory=dict)
+    findings: dict[str, Finding] = field(default_factory=dict)
+
+    @property
+    def seconds_per_letter(self) -> float:
+        """Return the usual time for a letter."""
+        return self.seconds / max(1, self.letters)
 
 
 def made(seed: int, kind: str, number: int) -> str:
@@ -319,45 +331,40 @@ def made(seed: int, kind: str, number: int) -> str:
     return text(random.Random(f"{seed} {kind} {number}"))  # noqa: S311  reproducible, not secret
 
 
-def fault(kind: str, given: str) -> str:
-    """Return what a use of an input breaks, and where; "" for nothing."""
+def fault(kind: str, source: str) -> str:
+    """Return the promise that an input breaks, and the function; "" for none."""
     try:
-        KINDS[kind].use(given)
+        KINDS[kind].check(source)
     except RecursionError as error:
         return f"RecursionError: {error}"
-    except Exception as error:  # noqa: BLE001  whatever it is
+    except Exception as error:  # noqa: BLE001  any error is a finding
         frames = traceback.extract_tb(error.__traceback__)
-        ours = [frame for frame in frames if "llama_index_contextual" in frame.filename] or frames
-        what = str(error) if isinstance(error, AssertionError) else ""
-        file = os.path.basename(ours[-1].filename)  # noqa: PTH119
-        return f"{type(error).__name__} {what} in {file}:{ours[-1].name}"
+        own_frames = [frame for frame in frames if "llama_index_contextual" in frame.filename]
+        last = (own_frames or frames)[-1]
+        message = str(error) if isinstance(error, AssertionError) else ""
+        return f"{type(error).__name__} {message} in {Path(last.filename).name}:{last.name}"
     return ""
 
 
-def use(kind: str, seed: int, number: int, tally: Tally) -> None:
-    """Use one input, and note what it breaks."""
-    given = made(seed, kind, number)
+def try_input(kind: str, seed: int, number: int, tally: Tally) -> None:
+    """Use an input, and record what it breaks."""
+    source = made(seed, kind, number)
     began = time.thread_time()
-    problem = fault(kind, given)
-    took = time.thread_time() - began
-    usual = tally.seconds / max(1, tally.letters)
-    tally.done += 1
-    tally.seconds += took
-    tally.letters += len(given)
-    timed = KINDS[kind].timed
-    if not problem and timed is not None:
-        slow = tally.done > 100 and took > max(
-            0.05, SLOW * usual * len(given)
-        )  # before that, no time is usual
-        if (slow or not number % LOOK_AT_GROWTH) and grows_too_fast(timed(given), given):
-            problem = "time grows faster than the text"
+    problem = fault(kind, source)
+    seconds = time.thread_time() - began
+    usual_seconds = tally.seconds_per_letter * len(source)
+    tally.inputs += 1
+    tally.seconds += seconds
+    tally.letters += len(source)
+    is_usual_known = tally.inputs > INPUTS_BEFORE_SLOW
+    is_slow = is_usual_known and seconds > max(SLOW_SECONDS, SLOW * usual_seconds)
+    is_measured = is_slow or number % INPUTS_PER_GROWTH == 0
+    if not problem and is_measured and grows_too_fast(KINDS[kind].work_of(source), source):
+        problem = "time grows faster than the text"
     if problem and problem not in tally.findings:
-        tally.findings[problem] = number, given
-        print(
-            f"seed {seed}, {kind} {number}: {problem}\n    {given!r:.400}",
-            file=sys.stderr,
-            flush=True,
-        )
+        tally.findings[problem] = Finding(number, source)
+        finding = f"seed {seed}, {kind} {number}: {problem}\n    {source!r:.400}"
+        print(finding, file=sys.stderr, flush=True)
 
 
 def run(
@@ -370,26 +377,26 @@ def run(
 ) -> dict[str, Tally]:
     """Use inputs of some kinds in turn.
 
-    Of other kinds than documents their share, and of a single kind so many.
+    Args:
+        kinds: The kinds. A single kind gets an input for each number.
+        seed: The seed of all inputs.
+        first: The number of the first input.
+        documents: The number of documents; None for no limit.
+        seconds: The time; None for no limit.
     """
     tallies = {kind: Tally() for kind in kinds}
-    until = time.monotonic() + seconds if seconds else float("inf")
+    until = time.monotonic() + seconds if seconds else math.inf
+    numbers = itertools.count(first) if documents is None else range(first, first + documents)
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         logging.disable()
-        numbers = (
-            itertools.count(first) if documents is None else iter(range(first, first + documents))
-        )
         for number in numbers:
             for kind in kinds:
-                if len(kinds) == 1 or number % KINDS[kind].share == 0:
-                    use(kind, seed, number, tallies[kind])
-            if number % 50_000 == 0:
-                print(
-                    f"{number:,}, "
-                    f"{sum(len(tally.findings) for tally in tallies.values())} findings",
-                    file=sys.stderr,
-                )
+                if len(kinds) == 1 or number % KINDS[kind].interval == 0:
+                    try_input(kind, seed, number, tallies[kind])
+            if number % INPUTS_PER_REPORT == 0:
+                findings = sum(len(tally.findings) for tally in tallies.values())
+                print(f"{number:,}, {findings} findings", file=sys.stderr)
             if time.monotonic() > until:
                 break
     logging.disable(logging.NOTSET)
@@ -397,7 +404,7 @@ def run(
 
 
 def main() -> None:
-    """Run from the command line; the exit code is 1 where there are findings."""
+    """Use inputs and print a table. The exit code is 1 if there are findings."""
     options = command_line(
         __doc__, kinds=list(KINDS), documents=int, seconds=float, seed=1, first=0
     )
@@ -411,11 +418,10 @@ def main() -> None:
     )
     rows: list[list[object]] = []
     for kind, tally in tallies.items():
-        means = (
-            f"{tally.letters / max(1, tally.done):.0f}",
-            f"{1000 * tally.seconds / max(1, tally.done):.1f}",
-        )
-        rows.append([kind, f"{tally.done:,}", *means, len(tally.findings)])
+        inputs = max(1, tally.inputs)
+        letters = f"{tally.letters / inputs:.0f}"
+        milliseconds = f"{1000 * tally.seconds / inputs:.1f}"
+        rows.append([kind, f"{tally.inputs:,}", letters, milliseconds, len(tally.findings)])
     print(f"seed {options.seed}; {machine()}\n")
     print(markdown_table(["kind", "inputs", "characters each", "ms each", "findings"], rows))
     sys.exit(any(tally.findings for tally in tallies.values()))

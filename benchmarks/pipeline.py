@@ -1,9 +1,9 @@
-"""What each step of README's pipeline finds on the example questions.
+"""Measure what each step of the README's pipeline adds, on the example questions.
 
-``python benchmarks/pipeline.py``.
+    python benchmarks/pipeline.py
 
-All rows have the same notes, the same embedding, a Chroma on disk and 10 hits. A passage counts as
-found where a hit holds its text.
+All rows have the same notes, the same embedding, a Chroma store on disk and 10 hits. A passage is
+found if a hit contains its text.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from llama_index_contextual.app import LocalEmbedding
 from llama_index_contextual.app.evaluation import compare, load_questions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from llama_index.core.base.base_retriever import BaseRetriever
     from llama_index.core.schema import BaseNode, TransformComponent
 
@@ -49,32 +51,36 @@ def chroma(nodes: list[BaseNode], folder: str) -> VectorStoreIndex:
     return VectorStoreIndex(nodes, storage_context=storage, embed_model=LocalEmbedding())
 
 
+def nodes_of(transformations: Sequence[TransformComponent]) -> list[BaseNode]:
+    """Return the chunks that a pipeline makes of the example notes."""
+    reader = SimpleDirectoryReader(str(EXAMPLES / "notes"), recursive=True, filename_as_id=True)
+    pipeline = IngestionPipeline(transformations=list(transformations))
+    return list(pipeline.run(documents=reader.load_data()))
+
+
 def retrievers(folder: str) -> dict[str, BaseRetriever]:
-    """Return the rows, each with one thing changed."""
+    """Return the retrievers by their name in the table. Each changes one thing of the one before.
 
-    def nodes_of(transformations: tuple[TransformComponent, ...]) -> list[BaseNode]:
-        documents = SimpleDirectoryReader(
-            str(EXAMPLES / "notes"), recursive=True, filename_as_id=True
-        ).load_data()
-        return list(
-            IngestionPipeline(transformations=list(transformations)).run(documents=documents)
-        )
-
-    plain, contextual = nodes_of(STOCK), nodes_of(OURS)
-    before, after = (
-        chroma(nodes, folder).as_retriever(similarity_top_k=TOP_K) for nodes in (plain, contextual)
-    )
-    stock_words = [
-        BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=TOP_K)
-        for nodes in (plain, contextual)
-    ]
-    vectors, keywords = ContextualVectorRetriever(after._index), ContextualBM25Retriever(contextual)  # noqa: SLF001
+    Args:
+        folder: The folder for the vector stores.
+    """
+    stock_nodes = nodes_of(STOCK)
+    our_nodes = nodes_of(OURS)
+    our_index = chroma(our_nodes, folder)
+    stock_vectors = chroma(stock_nodes, folder).as_retriever(similarity_top_k=TOP_K)
+    stock_vectors_of_ours = our_index.as_retriever(similarity_top_k=TOP_K)
+    stock_keywords = BM25Retriever.from_defaults(nodes=stock_nodes, similarity_top_k=TOP_K)
+    stock_keywords_of_ours = BM25Retriever.from_defaults(nodes=our_nodes, similarity_top_k=TOP_K)
+    vectors = ContextualVectorRetriever(our_index)
+    keywords = ContextualBM25Retriever(our_nodes)
     return {
-        "stock pipeline": stock_hybrid([before, stock_words[0]], TOP_K),
+        "stock pipeline": stock_hybrid([stock_vectors, stock_keywords], TOP_K),
         "stock, with the parser and contexts of this package": stock_hybrid(
-            [after, stock_words[1]], TOP_K
+            [stock_vectors_of_ours, stock_keywords_of_ours], TOP_K
         ),
-        "the same, `ContextualBM25Retriever`": stock_hybrid([after, keywords], TOP_K),
+        "the same, `ContextualBM25Retriever`": stock_hybrid(
+            [stock_vectors_of_ours, keywords], TOP_K
+        ),
         "the same, `ContextualVectorRetriever`": stock_hybrid([vectors, keywords], TOP_K),
         "both, and `ContextualFusionRetriever`": ContextualFusionRetriever(
             [vectors, keywords], similarity_top_k=TOP_K
@@ -83,17 +89,16 @@ def retrievers(folder: str) -> dict[str, BaseRetriever]:
 
 
 def table() -> str:
-    """Return recall of each row in per cent, as Markdown."""
+    """Return a table of the recall of each retriever in percent."""
     questions = load_questions(EXAMPLES / "questions.jsonl")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         comparison = compare(retrievers(folder), questions, top_k=[1, 3, 5])
-    rows = [
-        [row.name, *(f"{100 * share:.1f}" for share in row.recalls.mean(axis=0)), f"{row.mrr:.3f}"]
-        for row in comparison.rows
-    ]
-    return markdown_table(
-        [f"{len(questions)} example questions, recall in %", "@1", "@3", "@5", "MRR"], rows
-    )
+    rows = []
+    for row in comparison.rows:
+        shares = [f"{100 * share:.1f}" for share in row.recalls.mean(axis=0)]
+        rows.append([row.name, *shares, f"{row.mrr:.3f}"])
+    title = f"{len(questions)} example questions, recall in %"
+    return markdown_table([title, "@1", "@3", "@5", "MRR"], rows)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""What the MCP server's tools cost an agent, and whether a small model chooses the right one.
+"""Measure the length of the MCP server's tools, and whether a small model chooses the right one.
 
-    python benchmarks/tool_choice.py --sizes  # descriptions and answers: characters and tokens
-    python benchmarks/tool_choice.py          # by a small model
+    python benchmarks/tool_choice.py --sizes  # length of descriptions and answers
+    python benchmarks/tool_choice.py          # choice by a small model
 
-Twenty-four tasks, as a user puts them to an agent, each with the tools that do it. The model sees
-the tools as the server lists them, and may answer with nothing but one of their names. A small
-model prefers what stands at certain places of a list, so each task is asked with the list turned
-round three ways. The same is asked with the names alone, which shows what the descriptions add. The
-model is SmolLM2-135M on llama.cpp's server; ``tests/servers.py`` starts it.
+The model gets twenty-four tasks as users give them to an agent, with the tools as the server lists
+them, and can only answer with the name of a tool. A small model prefers certain places in a list,
+so each task is repeated with three orders of the list. All of this is repeated with the names
+alone, which shows what the descriptions add. The model is SmolLM2-135M on llama.cpp's server, which
+``tests/servers.py`` starts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import shutil
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import httpx
 import mcp
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 import servers
 
+# Each task with the tools that can do it.
 TASKS = [
     ("A new turn begins. The user wrote: what did we say about the gateway?", {"memory_context"}),
     (
@@ -72,7 +73,7 @@ TASKS = [
         {"memory_context"},
     ),
 ]
-TURNS = 3
+ORDERS = 3  # of the list of tools
 NOTES = Path(__file__).parents[1] / "examples" / "notes"
 CALLS: dict[str, dict[str, Any]] = {
     "memory_context": {"message": "what did we decide about retries?"},
@@ -84,7 +85,7 @@ CALLS: dict[str, dict[str, Any]] = {
 
 
 def tools() -> dict[str, str]:
-    """Return the tools as the server lists them: descriptions by name."""
+    """Return the descriptions of the tools by name, in the order of the server."""
 
     async def listed(index: ContextualIndex) -> dict[str, str]:
         async with mcp.Client(NotesServer(index, refresh="never")) as client:
@@ -99,20 +100,23 @@ def chosen(url: str, descriptions: Sequence[tuple[str, str]], task: str, *, desc
     lines = [f"- {name}: {text}" if described else f"- {name}" for name, text in descriptions]
     names = [name for name, _ in descriptions]
     schema = {"type": "object", "properties": {"tool": {"enum": names}}, "required": ["tool"]}
+    instructions = "Choose the tool that does the task.\n\nTools:\n" + "\n".join(lines)
     body = {
-        "model": servers.MODEL, "temperature": 0, "max_tokens": 40,
+        "model": servers.MODEL,
+        "temperature": 0,
+        "max_tokens": 40,
         "messages": [
-            {"role": "system",
-            "content": "Choose the tool that does the task.\n\nTools:\n" + "\n".join(lines)},
+            {"role": "system", "content": instructions},
             {"role": "user", "content": f"{task}\n\nWhich tool?"},
         ],
-        "response_format": {"type": "json_schema", "json_schema": {"name": "choice",
-        "schema": schema}},
-    }  # fmt: skip
-    answer = (
-        httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300).raise_for_status().json()
-    )
-    return str(json.loads(answer["choices"][0]["message"]["content"])["tool"])
+        "response_format": {
+            "type": "json_schema",
+            "json_schema": {"name": "choice", "schema": schema},
+        },
+    }
+    response = httpx.post(f"{url}/v1/chat/completions", json=body, timeout=300)
+    message = response.raise_for_status().json()["choices"][0]["message"]
+    return str(json.loads(message["content"])["tool"])
 
 
 def count(text: str) -> int:
@@ -120,62 +124,92 @@ def count(text: str) -> int:
     return len(get_tokenizer()(text))
 
 
-async def sizes(folder: Path) -> list[list[str]]:
-    """Return characters and cl100k tokens of each tool's description and answer, and their sums."""
-    rows = []
+async def sizes(folder: Path) -> list[list[int | str]]:
+    """Return a row for each tool, and one with the sums.
+
+    It has the characters and cl100k tokens of its description and of an answer, and the characters
+    of the answer's data.
+    """
+    rows: list[list[Any]] = []
     with ContextualIndex.open(folder) as index:
         index.refresh()
         async with mcp.Client(NotesServer(index, refresh="never")) as client:
             for tool in (await client.list_tools()).tools:
                 answer = await client.call_tool(tool.name, CALLS[tool.name])
-                text, data = answer.content[0].text, json.dumps(answer.structured_content)
-                described = f"{tool.description}{json.dumps(tool.input_schema)}"
-                rows.append(
-                    [tool.name, len(described), count(described), len(text), count(text), len(data)]
-                )
-    rows.append(["all", *(sum(row[column] for row in rows) for column in range(1, 6))])
-    return [[str(cell) for cell in row] for row in rows]
+                text = answer.content[0].text
+                data = json.dumps(answer.structured_content)
+                description = f"{tool.description}{json.dumps(tool.input_schema)}"
+                lengths = [len(description), count(description), len(text), count(text), len(data)]
+                rows.append([tool.name, *lengths])
+    _, *columns = zip(*rows, strict=True)
+    rows.append(["all", *map(sum, columns)])
+    return rows
+
+
+class Choices(NamedTuple):
+    """The share of right choices, and the wrong ones with their tasks."""
+
+    right_share: float
+    wrong: set[tuple[str, str]]
+
+
+def choices(url: str, listed: Sequence[tuple[str, str]], *, described: bool) -> Choices:
+    """Return what the model chooses for all tasks, with each order of the tools.
+
+    Args:
+        url: The address of the server.
+        listed: The tools with their descriptions.
+        described: Whether the model sees the descriptions.
+    """
+    right = 0
+    wrong = set[tuple[str, str]]()
+    for order in range(ORDERS):
+        start = order * len(listed) // ORDERS
+        reordered = [*listed[start:], *listed[:start]]
+        for task, expected in TASKS:
+            tool = chosen(url, reordered, task, described=described)
+            if tool in expected:
+                right += 1
+            else:
+                wrong.add((tool, task))
+    return Choices(right / len(TASKS) / ORDERS, wrong)
+
+
+def print_sizes() -> None:
+    """Print the table of lengths."""
+    with TemporaryDirectory() as folder:
+        notes = Path(folder) / "notes"
+        shutil.copytree(NOTES, notes)
+        rows = asyncio.run(sizes(notes))
+    header = ["tool", "described, characters", "tokens", "an answer's text", "tokens", "its data"]
+    print(f"{machine()}.\n\n{markdown_table(header, rows)}")
+
+
+def print_choices() -> None:
+    """Print the table of right choices, and the wrong ones to standard error."""
+    missing = servers.missing()
+    if missing:
+        sys.exit(missing)
+    listed = list(tools().items())
+    rows = []
+    with servers.llama_cpp() as url:
+        for name, described in (("names and descriptions", True), ("names alone", False)):
+            right_share, wrong = choices(url, listed, described=described)
+            rows.append([name, f"{right_share:.0%}"])
+            print(*sorted(wrong), sep="\n", file=sys.stderr)
+    expected_tools = sum(len(expected) for _, expected in TASKS)
+    rows.append(["chance", f"{expected_tools / len(TASKS) / len(listed):.0%}"])
+    sizes = f"{len(listed)} tools, {len(TASKS)} tasks, {ORDERS} orders"
+    print(f"{machine()}. Model: {servers.MODEL}. {sizes}.\n")
+    print(markdown_table(["the model sees", "right"], rows))
 
 
 def main() -> None:
-    """Ask, and print a table."""
+    """Print lengths or choices."""
     if command_line(__doc__, sizes=False).sizes:
-        with TemporaryDirectory() as folder:
-            shutil.copytree(NOTES, Path(folder) / "notes")
-            header = [
-                "tool",
-                "described, characters",
-                "tokens",
-                "an answer's text",
-                "tokens",
-                "its data",
-            ]
-            print(
-                f"{machine()}.\n\n"
-                f"{markdown_table(header, asyncio.run(sizes(Path(folder) / 'notes')))}"
-            )
-        return
-    if reason := servers.missing():
-        sys.exit(reason)
-    listed, rows = list(tools().items()), []
-    with servers.llama_cpp() as url:
-        for described in (True, False):
-            right, wrong = 0, set[tuple[str, str]]()
-            for turn in range(TURNS):
-                start = turn * len(listed) // TURNS
-                for task, expected in TASKS:
-                    tool = chosen(url, listed[start:] + listed[:start], task, described=described)
-                    right += tool in expected
-                    wrong |= set() if tool in expected else {(tool, task)}
-            name = "names and descriptions" if described else "names alone"
-            rows.append([name, f"{right / len(TASKS) / TURNS:.0%}"])
-            print(*sorted(wrong), sep="\n", file=sys.stderr)
-    chance = sum(len(expected) for _, expected in TASKS) / len(TASKS) / len(listed)
-    print(
-        f"{machine()}. Model: {servers.MODEL}. {len(listed)} tools, {len(TASKS)} tasks, "
-        f"{TURNS} orders.\n"
-    )
-    print(markdown_table(["the model sees", "right"], [*rows, ["chance", f"{chance:.0%}"]]))
+        print_sizes()
+    else:
+        print_choices()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ COUNTS = {
 @pytest.mark.long
 def test_a_short_run_finds_nothing(kind, count):
     tally = fuzz.run([kind], seed=20261122, documents=count)[kind]
-    assert (tally.done, tally.findings) == (count, {})
+    assert (tally.inputs, tally.findings) == (count, {})
 
 
 FOUND = {
@@ -71,14 +71,14 @@ FOUND = {
 @pytest.mark.filterwarnings("ignore::llama_index_contextual.utils.errors.ContextualWarning")
 @pytest.mark.parametrize(("kind", "given"), FOUND.values(), ids=FOUND)
 def test_earlier_findings_are_fixed(kind, given):
-    fuzz.KINDS[kind].use(given)
+    fuzz.KINDS[kind].check(given)
 
 
 def test_a_finding_is_reproduced_by_its_number(monkeypatch, capsys):
-    def use(source):
+    def check(source):
         fuzz.promise("|" not in source or "漢字" not in source, "both")
 
-    monkeypatch.setitem(fuzz.KINDS, "messages", fuzz.Kind(use))
+    monkeypatch.setitem(fuzz.KINDS, "messages", fuzz.Kind(check, 1, lambda _: check))
     [(what, (number, source))] = fuzz.run(["messages"], seed=7, documents=300)[
         "messages"
     ].findings.items()
