@@ -200,7 +200,7 @@ def test_no_class_of_a_strangers_index_is_imported(folder, tmp_path, monkeypatch
 def test_servers_models_and_paths_in_a_strangers_index_are_ignored(folder, choices):
     change(indexed(folder), choices=choices)
     with ContextualIndex.open(folder) as index:
-        assert not index.settings.reading.rules.hidden
+        assert not index.settings.folder_reader.rules.hidden
         assert index.settings.paid_source is None
         assert index.as_retriever().retrieve("gateway")
         assert index.refresh().skipped == 1

@@ -286,7 +286,7 @@ def preview(target: Target, *, file: Path, html: Path | None, as_json: bool) -> 
         raise DocumentError(f"{file} does not exist. Check the path.")
     with target.open(_folder_of(file, target), reindex=True) as index:
         settings = index.settings
-        name, documents = settings.reading.load_file(file)
+        name, documents = settings.folder_reader.load_file(file)
         indexed = index.nodes(name) if index.exists else []
         parser = settings.parser
         chunks = chunk_data(preview_nodes(documents, parser, settings.contexts, indexed))
@@ -422,7 +422,8 @@ def cache(*, prune: float | None, as_json: bool) -> None:
         if prune is not None:
             deleted = content.prune(int(prune * 1e6), shrink=True)
             options.tell(f"{counted(deleted, 'value')} deleted")
-        contents, size = content.contents(), content.used_bytes()
+        contents = content.contents()
+        size = content.used_bytes()
     data = {
         "file": str(content.path),
         "bytes": size,

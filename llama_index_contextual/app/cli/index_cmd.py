@@ -163,7 +163,7 @@ def _estimate_work(opened: ContextualIndex) -> _Work:
     rows = {} if settings.replaces(state) else settings.database.documents()
     plan, sources = plan_refresh(settings, rows)
     if not (opened.exists or plan.to_index or plan.failed):
-        suffixes = ", ".join(settings.reading.rules.include[:_NAMED_SUFFIXES])
+        suffixes = ", ".join(settings.folder_reader.rules.include[:_NAMED_SUFFIXES])
         raise SettingError(
             f"{settings.folders} contains no files to index. Files with these endings are read: "
             f"{suffixes}, … Choose another folder, --context pattern for source code, or --include."

@@ -194,18 +194,14 @@ def compare(
                 f"The retriever {name!r} returns {counted(limit, 'hit')}, but {depths[-1]} are "
                 f"needed. Set similarity_top_k={depths[-1]}, or a smaller top_k."
             )
-        answers = [
-            [question.covered_by(hit.node) for hit in retriever.retrieve(question.text)]
-            for question in questions
-        ]
-        recalls = np.array(
-            [
-                [recall_at(k, hits, gold) for k in depths]
-                for hits, gold in zip(answers, golds, strict=True)
-            ]
-        )
-        first_hits = [hits[:RANK_DEPTH] for hits in answers]
-        rows.append(RetrieverScores(name, recalls, mean_reciprocal_rank(first_hits, golds)))
+        recalls = list[list[float]]()
+        first_hits = []
+        for question, gold in zip(questions, golds, strict=True):
+            hits = [question.covered_by(hit.node) for hit in retriever.retrieve(question.text)]
+            recalls.append([recall_at(k, hits, gold) for k in depths])
+            first_hits.append(hits[:RANK_DEPTH])
+        mrr = mean_reciprocal_rank(first_hits, golds)
+        rows.append(RetrieverScores(name, np.array(recalls), mrr))
     return Comparison(tuple(questions), depths, tuple(rows))
 
 

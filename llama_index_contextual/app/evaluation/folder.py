@@ -80,7 +80,7 @@ def evaluate(
         embedding = embedding.model_copy(update={"embeddings_cache": SimpleKVStore()})
     # The default files depend on the context, but all rows need the same files.
     options |= {
-        "files": settings.reading.rules,
+        "files": settings.folder_reader.rules,
         "embed_model": embedding,
         "node_parser": settings.parser,
     }
@@ -109,8 +109,8 @@ def evaluate(
                 for failure in report.failed:
                     warnings.warn(f"could not be read: {failure}", ContextualWarning, stacklevel=2)
                 _check_answers(index.nodes(), questions, folder)
-        most = max(*depths, RANK_DEPTH)
-        retrievers = {name: index.as_retriever(most) for name, index in indexes.items()}
+        most_hits = max(*depths, RANK_DEPTH)
+        retrievers = {name: index.as_retriever(most_hits) for name, index in indexes.items()}
         return compare(retrievers, questions, top_k=depths)
 
 

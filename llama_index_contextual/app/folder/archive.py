@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 # Total bytes of all members as declared in the archive. A member with a wrong size is truncated.
-_MOST_BYTES = 500_000_000
-_MOST_MEMBERS = 50_000
-_MOST_XML = 50_000_000  # bytes of a parsed member
-_MOST_INTEGER = 10**6
+_MAX_BYTES = 500_000_000
+_MAX_MEMBERS = 50_000
+_MAX_XML = 50_000_000  # bytes of a parsed member
+_MAX_INTEGER = 10**6
 _OLE = b"\xd0\xcf\x11\xe0"  # the start of old and of encrypted Office files
 # The namespaces of "Strict Open XML", and those that other programs use in their place.
 _STRICT = re.compile(rb"purl\.oclc\.org/ooxml/(\w+)/(\w+)")
@@ -81,7 +81,7 @@ class Archive:
         members = self._zip.infolist()
         self._members = {_key(member.filename): member for member in members}
         size = sum(member.file_size for member in members)
-        if size > _MOST_BYTES or len(members) > _MOST_MEMBERS:
+        if size > _MAX_BYTES or len(members) > _MAX_MEMBERS:
             contents = f"{len(members):,} files and {size:,} bytes"
             raise ConversionError(
                 f"it is a ZIP archive of {contents}, which is too large for a document. Ignore it."
@@ -107,7 +107,7 @@ class Archive:
         """Return the bytes of a member, with the usual namespaces in place of strict ones."""
         return _STRICT.sub(_TRANSITIONAL, self._zip.read(self._members[_key(name)]))
 
-    def xml(self, name: str, most: int = _MOST_XML) -> _Element:
+    def xml(self, name: str, max_bytes: int = _MAX_XML) -> _Element:
         """Return a member as XML, or an empty element if there is no such member.
 
         If a member with styles or properties is damaged, its readable part is returned.
@@ -116,7 +116,7 @@ class Archive:
 
         if name not in self:
             return etree.Element("none")
-        self._check_size(name, most)
+        self._check_size(name, max_bytes)
         # By default, the parser loads no DTD, uses no network, and refuses huge trees.
         is_detail = _DETAILS.fullmatch(_key(name)) is not None
         parser = etree.XMLParser(resolve_entities=False, collect_ids=False, recover=is_detail)
@@ -133,13 +133,13 @@ class Archive:
             raise _entity_error(name)
         return root
 
-    def elements(self, name: str, tag: str, most: int) -> Iterator[_Element]:
+    def elements(self, name: str, tag: str, max_bytes: int) -> Iterator[_Element]:
         """Yield the elements with a name from a member that is too large for a tree."""
         from lxml import etree
 
         if name not in self:
             return
-        self._check_size(name, most)
+        self._check_size(name, max_bytes)
         data = self.read(name)
         if b"<!DOCTYPE" in data.replace(b"\0", b""):  # also in UTF-16; text cannot contain "<"
             raise _entity_error(name)
@@ -167,7 +167,7 @@ class Archive:
         """Return the names of the members of one kind that a member refers to."""
         return [relation.target for relation in self.relations(name) if relation.kind == kind]
 
-    def main(self, default: str, kind: str) -> str:
+    def main_member(self, default: str, kind: str) -> str:
         """Return the name of the main member of an Office file.
 
         Args:
@@ -182,11 +182,11 @@ class Archive:
             raise ConversionError(f"it is damaged or not a {kind} (it has no {name}). Ignore it.")
         return name
 
-    def _check_size(self, name: str, most: int) -> None:
+    def _check_size(self, name: str, max_bytes: int) -> None:
         size = self._members[_key(name)].file_size
-        if size > most:
+        if size > max_bytes:
             raise ConversionError(
-                f"its {name} has {size:,} bytes, more than {most:,}. Split it, or ignore it."
+                f"its {name} has {size:,} bytes, more than {max_bytes:,}. Split it, or ignore it."
             )
 
     def _is_encrypted_opendocument(self) -> bool:
@@ -206,13 +206,13 @@ def _entity_error(name: str) -> ConversionError:
     return ConversionError(f"its {name} declares an entity, which is not allowed. Ignore it.")
 
 
-def integer(text: object, default: int = 1, most: int = _MOST_INTEGER) -> int:
+def integer(text: object, default: int = 1, maximum: int = _MAX_INTEGER) -> int:
     """Return the number in an attribute, up to a bound, or the default if it is not a number."""
     match = re.fullmatch(r"\s{0,9}(\d{1,9})\s{0,9}", str(text))
-    return min(int(match[1]), most) if match else default
+    return min(int(match[1]), maximum) if match else default
 
 
-def local(element: _Element) -> str:
+def local_name(element: _Element) -> str:
     """Return an element's name without its namespace; "" for a comment."""
     return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
 
@@ -228,7 +228,7 @@ def attribute(element: _Element | None, name: str) -> str:
 
 def count_left_out(root: _Element) -> Counter[str]:
     """Return the counts of the elements that are not text, such as pictures."""
-    kinds = map(local, root.iter())
+    kinds = map(local_name, root.iter())
     return Counter(_NO_TEXT[kind] for kind in kinds if kind in _NO_TEXT)
 
 
@@ -241,7 +241,7 @@ def core_metadata(root: _Element, date: str = "modified") -> dict[str, str]:
     """
     metadata: dict[str, str] = {}
     for element in root.iter():
-        name = local(element)
+        name = local_name(element)
         key = date if name == "date" else _CORE.get(name, name)
         if key in _CORE_KEYS:
             text = "".join(map(str, element.itertext())).strip()

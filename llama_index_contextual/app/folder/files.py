@@ -11,7 +11,7 @@ from typing import NamedTuple
 from llama_index_contextual.utils.errors import DocumentError
 from llama_index_contextual.utils.text import replace_surrogates
 
-MOST_BYTES = 100_000_000
+MAX_BYTES = 100_000_000
 _FLAGS = (
     os.O_RDONLY
     | getattr(os, "O_NONBLOCK", 0)
@@ -46,7 +46,7 @@ class FileText(NamedTuple):
     repair: str = ""
 
 
-def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = None) -> bytes:
+def read_file(path: Path | str, max_bytes: int = MAX_BYTES, *, root: Path | None = None) -> bytes:
     """Return the bytes of a regular file.
 
     Pipes and devices are refused before they are opened, so that no call hangs. Use this function
@@ -55,7 +55,7 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
 
     Args:
         path: The file.
-        most: The maximum number of bytes. A sparse file counts with its full size.
+        max_bytes: The maximum number of bytes. A sparse file counts with its full size.
         root: The folder that must contain the file after all links are followed, or None.
 
     Raises:
@@ -73,12 +73,12 @@ def read_file(path: Path | str, most: int = MOST_BYTES, *, root: Path | None = N
             opened = os.fstat(file.fileno())
             _check_is_regular(opened)  # it can have changed in between
             size = max(status.st_size, opened.st_size)
-            data = file.read(most + 1) if size <= most else b""
+            data = file.read(max_bytes + 1) if size <= max_bytes else b""
     except (OSError, ValueError) as error:  # a ValueError: NUL in a name
         reason = getattr(error, "strerror", None) or error
         raise UnreadableError(reason) from error
-    if max(size, len(data)) > most:
-        raise DocumentError(f"it has more than {most:,} bytes. Split it.")
+    if max(size, len(data)) > max_bytes:
+        raise DocumentError(f"it has more than {max_bytes:,} bytes. Split it.")
     return data
 
 

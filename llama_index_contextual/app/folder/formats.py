@@ -89,7 +89,7 @@ class Format(NamedTuple):
     left_out: str = ""
 
 
-def format_of(name: str, *suffixes: str, **details: Any) -> Callable[[Any], Any]:
+def declare_format(name: str, *suffixes: str, **details: Any) -> Callable[[Any], Any]:
     """Return a decorator for a function that reads a format, with the fields of :class:`Format`."""
 
     def declare(convert: Callable[[Path], Conversion]) -> Callable[[Path], Conversion]:

@@ -65,10 +65,10 @@ _NEXT_LINE = re.compile(r"\n(?=[^\n])")
 # Roles, EPUB types or classes of links to notes.
 _NOTE = re.compile("noteref|footnote-ref|fnref")
 _LONGEST_NOTE = 5  # characters of the mark of a note
-_LEAST_NAMED = 100  # characters; larger elements that are left out are reported
+_MIN_NAMED = 100  # characters; larger elements that are left out are reported
 _DEEPEST = 200  # levels of nested elements
 _LONG_CELL = 200  # characters; tables with longer cells are not data
-_WIDEST = 1000  # columns that a cell can span
+_MAX_SPAN = 1000  # columns that a cell can span
 _METADATA = {
     "author": "author",
     "article:published_time": "created",
@@ -121,7 +121,7 @@ def html_to_markdown(text: str, *, is_marked: bool = False) -> Conversion:
     left_out = _remove_hidden(soup)
     main = _main_element(soup)
     outside = len(soup.get_text(" ", strip=True)) - len(main.get_text(" ", strip=True))
-    if outside > _LEAST_NAMED:
+    if outside > _MIN_NAMED:
         left_out["outside character"] += outside
     blocks = _Writer().blocks(main)
     return Conversion([Part("\n\n".join(blocks) + "\n")], metadata, +left_out)
@@ -185,7 +185,7 @@ def _remove_hidden(soup: BeautifulSoup) -> Counter[str]:
         if element.decomposed or not _is_hidden(element):
             continue
         size = len(element.get_text(" ", strip=True))
-        if size > _LEAST_NAMED and element.name not in ("head", "script", "style"):
+        if size > _MIN_NAMED and element.name not in ("head", "script", "style"):
             left_out[f"<{element.name}> character"] += size
         element.decompose()
     return left_out
@@ -439,8 +439,8 @@ def _table(table: Tag) -> list[str]:
     caption = table.find("caption")
     title = _inline(caption) if isinstance(caption, Tag) else ""
     text = markdown.table_of(lines)
-    pages = markdown.PAGE * text.count(markdown.PAGE)
-    return [title, text.replace(markdown.PAGE, ""), pages]
+    pages = markdown.PAGE_MARK * text.count(markdown.PAGE_MARK)
+    return [title, text.replace(markdown.PAGE_MARK, ""), pages]
 
 
 def _is_header(row: Tag, cells: Sequence[Tag], table: Tag) -> bool:
@@ -464,12 +464,12 @@ def _fill(
         while (row, column) in grid:
             column += 1
         text = _inline(cell)
-        width = max(1, integer(cell.get("colspan"), most=_WIDEST))
-        height = max(1, integer(cell.get("rowspan"), most=rows_left) or rows_left)
+        width = max(1, integer(cell.get("colspan"), maximum=_MAX_SPAN))
+        height = max(1, integer(cell.get("rowspan"), maximum=rows_left) or rows_left)
         markdown.check_size(len(grid) + width * height)
         for down, right in product(range(height), range(width)):
             is_shown = right == 0 or is_header
-            if down > 0 and len(text) > markdown.REPEATED:
+            if down > 0 and len(text) > markdown.MAX_REPEATED:
                 is_shown = False
             grid[row + down, column + right] = text if is_shown else ""
         column += width

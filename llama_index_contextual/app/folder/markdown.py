@@ -10,18 +10,20 @@ from collections.abc import Iterable, Sequence
 
 from llama_index_contextual.app.folder.formats import ConversionError
 
-MOST_CELLS = 500_000  # in a table
-REPEATED = 80  # characters; longer cells are not repeated in the rows that they span
-PAGE = "\ue002"  # marks the start of a page
-NUMBER = "\ue000{}\ue001"  # marks the number of an item, as a program shows it
+MAX_CELLS = 500_000  # in a table
+MAX_REPEATED = 80  # characters; longer cells are not repeated in the rows that they span
+PAGE_MARK = "\ue002"  # marks the start of a page
+NUMBER_MARK = "\ue000{}\ue001"  # marks the number of an item, as a program shows it
 # Bullets in symbol fonts, but not check boxes.
 BULLETS = "\uf02d\uf06c\uf06e\uf076\uf0a7\uf0b7\uf0d8"
 # Text that starts a block in Markdown: a heading, an underline or rule, the rule of a table, a
 # fence, HTML, front matter, or a comment in Obsidian. The second pattern is for lists and quotes,
 # which people also write in plain text.
 _SIGNS = r"#{1,6}(?:\s|$)|=+\s*$|[-|:][-|:\s]*$|_{3,}\s*$|`{3}|~{3}|<[a-zA-Z/!?]|\||\+{3,}\s*$|%%"
-_BLOCK = re.compile(rf"[\s{PAGE}]*(?={_SIGNS})")
-_LIST = re.compile(rf"[\s{PAGE}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))")
+_BLOCK = re.compile(rf"[\s{PAGE_MARK}]*(?={_SIGNS})")
+_LIST = re.compile(
+    rf"[\s{PAGE_MARK}]*(?:(?=[-+*>](?:\s|$)|(?:\*\s*){{3,}}$)|\d{{1,9}}(?=[.)](?:\s|$)))"
+)
 # Code, or the start of a comment or tag in MDX, Liquid, Jinja or Hugo anywhere on a line.
 _TAG = re.compile(r"(?<!`)(`{1,9})[^`]{1,1000}\1|\{(?=/\*|%|#\s)|(?<=\{)\{(?=<)")
 # The HTML list types for their names in Word and PowerPoint.
@@ -50,7 +52,7 @@ _ROMAN = {
     4: "iv",
     1: "i",
 }
-_MOST_ROMAN = 3999
+_MAX_ROMAN = 3999
 _LETTERS = 26
 _NARROW = 3  # columns; in a narrower table, a title looks like a row
 
@@ -101,9 +103,9 @@ def fence(code: str, language: str = "") -> str:
 
 def check_size(cells: int) -> None:
     """Raise a ConversionError for a table with too many cells."""
-    if cells > MOST_CELLS:
+    if cells > MAX_CELLS:
         raise ConversionError(
-            f"it contains a table of more than {MOST_CELLS:,} cells. Split it, or ignore it."
+            f"it contains a table of more than {MAX_CELLS:,} cells. Split it, or ignore it."
         )
 
 
@@ -151,7 +153,7 @@ def numeral(number: int, kind: str) -> str:
     if list_type in ("a", "A") and number > 0:
         repeats, letter = divmod(number - 1, _LETTERS)
         text = chr(ord("a") + letter) * min(repeats + 1, 10)
-    elif list_type in ("i", "I") and 0 < number <= _MOST_ROMAN:
+    elif list_type in ("i", "I") and 0 < number <= _MAX_ROMAN:
         text = _roman(number)
     else:
         return f"{number:02}" if list_type == "decimalZero" else str(number)

@@ -12,7 +12,7 @@ _STAR = "[^/]*"  # pathspec's expression for a star
 # pathspec would otherwise use google-re2 if it is installed, which does not support lookaheads.
 _BACKEND = "simple"
 _SUFFIX = re.compile(r"\*\.[\w.-]+")
-_MOST_DOUBLE_STARS = 2  # each one more multiplies the positions to try
+_MAX_DOUBLE_STARS = 2  # each one more multiplies the positions to try
 
 
 def spec_of(lines: Iterable[str]) -> GitIgnoreSpec:
@@ -33,7 +33,7 @@ def _linear(pattern: Any) -> Any:
     if pattern.regex is None:
         return pattern
     first, *pieces = pattern.regex.pattern.split(_STAR)
-    if "".join([first, *pieces]).count(".+") > _MOST_DOUBLE_STARS:
+    if "".join([first, *pieces]).count(".+") > _MAX_DOUBLE_STARS:
         raise ValueError("it has too many double stars")
     expression = first
     for number, piece in enumerate(pieces[:-1]):

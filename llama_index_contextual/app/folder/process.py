@@ -18,7 +18,7 @@ from llama_index_contextual.utils.errors import DocumentError
 
 SECONDS = 60.0  # that one document may take
 MEGABYTES = 2000
-_MOST_JOBS = 300  # per process
+_MAX_JOBS = 300  # per process
 # Multiprocessing is not used, because it would import the caller's script again, and run it if it
 # has no "if __name__". Python runs isolated ("-I"), because "-c" would otherwise look for json in
 # the working directory, which can be the folder that is being read.
@@ -94,7 +94,7 @@ class ConversionProcess:
         """Return the running process, or a new one after a crash, fork, pause or many documents."""
         is_mine = self._owner == os.getpid()
         is_idle = time.monotonic() - self._last_use > IDLE / 2  # it may be about to end
-        is_fresh = is_mine and self._megabytes == megabytes and self._jobs < _MOST_JOBS
+        is_fresh = is_mine and self._megabytes == megabytes and self._jobs < _MAX_JOBS
         if self._process is not None and is_fresh and not is_idle and self._process.poll() is None:
             return self._process
         if is_mine:

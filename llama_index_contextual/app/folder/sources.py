@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from llama_index_contextual.app.folder.files import MOST_BYTES, decode, read_file
+from llama_index_contextual.app.folder.files import MAX_BYTES, decode, read_file
 from llama_index_contextual.app.folder.formats import (
     is_text,
     known_formats,
@@ -34,8 +34,8 @@ from llama_index_contextual.app.folder.walk import (
     FileRules,
     FolderFile,
     Problem,
-    find,
     stamp_of,
+    walk_folders,
 )
 from llama_index_contextual.utils import metadata as meta
 from llama_index_contextual.utils.errors import (
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _SETTLED = 2_000_000_000
 # By default, LlamaIndex gives each document that it loads a new id of this form.
 _RANDOM_ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-_LONGEST_REASON = 300  # characters
+_MAX_REASON = 300  # characters
 # The share of a PDF or Office file that is text: 1 % in slides, 32 % in 17 company reports.
 _TEXT_SHARE = 0.2
 
@@ -103,8 +103,8 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """The configuration for reading folders.
+class FolderReader:
+    """Finds and reads the files of folders.
 
     Attributes:
         folders: The folders.
@@ -126,8 +126,8 @@ class Reading:
         """Walk the folders, or a part of them.
 
         Args:
-            below: The part to walk. See :func:`~.walk.find`.
-            until: The time to stop. See :func:`~.walk.find`.
+            below: The part to walk. See :func:`~.walk.walk_folders`.
+            until: The time to stop. See :func:`~.walk.walk_folders`.
             known: The indexed documents, as rows of the database. If files were converted,
                 perhaps on another machine, they are found even if the converter is not installed.
         """
@@ -138,12 +138,12 @@ class Reading:
         rules = self.rules
         if include != rules.include:
             rules = rules.changed(include=include)
-        return find(self.folders, rules, below=below, exclude=self.exclude, until=until)
+        return walk_folders(self.folders, rules, below=below, exclude=self.exclude, until=until)
 
     def read(self, file: FolderFile) -> bytes:
         """Return the bytes of a file of the folder."""
-        most = max(self.rules.max_bytes, MOST_BYTES)
-        return read_file(file.place, most, root=self.folders.root_of(file.path))
+        max_bytes = max(self.rules.max_bytes, MAX_BYTES)
+        return read_file(file.place, max_bytes, root=self.folders.root_of(file.path))
 
     def content(self, file: FolderFile) -> SourceContent:
         """Return the documents of one file, or raise a DocumentError if it cannot be read."""
@@ -161,7 +161,7 @@ class Reading:
             loaded = _load(reader, Path(file.place), data)
             if stamp != _stamp(file):  # the file changed while the reader read it
                 sha256 = stamp = ""
-        documents, repair = parts_of(file.path, loaded)
+        documents, repair = storable_documents(file.path, loaded)
         repair = "; ".join(filter(None, [*repairs, repair]))
         return SourceContent(documents, sha256, stamp_if_stable(stamp), repair)
 
@@ -242,24 +242,24 @@ def sha256_of(data: bytes) -> str:
 
 def gather(
     documents: Iterable[Document] | None,
-    reading: Reading,
+    reader: FolderReader,
     known: Mapping[str, Any],
-    failed: list[Problem],
+    problems: list[Problem],
 ) -> list[Source]:
     """Return the sources to index, which are documents or the files of the folders.
 
     Args:
         documents: The documents, as for :meth:`ContextualIndex.refresh`.
-        reading: The configuration for reading folders.
+        reader: The reader of the folders.
         known: The indexed documents, as rows of the database. Files whose size and times are
             unchanged are not read.
-        failed: The list to which problems are added.
+        problems: The list to which problems are added.
     """
     if documents is not None:
-        return document_sources(documents, reading.folders, failed)
-    discovery = reading.find(known=known)
-    failed.extend(discovery.problems)
-    return file_sources(discovery.files, reading, known)
+        return document_sources(documents, reader.folders, problems)
+    discovery = reader.find(known=known)
+    problems.extend(discovery.problems)
+    return file_sources(discovery.files, reader, known)
 
 
 def check_documents(documents: object, folders: Folders) -> list[Document] | None:
@@ -286,7 +286,10 @@ def check_documents(documents: object, folders: Folders) -> list[Document] | Non
 
 
 def file_sources(
-    files: Sequence[FolderFile], reading: Reading, known: Mapping[str, Any], until: float = math.inf
+    files: Sequence[FolderFile],
+    reader: FolderReader,
+    known: Mapping[str, Any],
+    until: float = math.inf,
 ) -> list[Source]:
     """Return a source for each file.
 
@@ -296,7 +299,6 @@ def file_sources(
     """
     paths = {file.path for file in files}
     has_missing = any(row.kind == "file" and path not in paths for path, row in known.items())
-    content = reading.content
     sources = []
     for file in files:
         row = known.get(file.path)
@@ -305,19 +307,19 @@ def file_sources(
             sha256 = row.sha256
         elif (row is not None or has_missing) and time.monotonic() <= until:
             with contextlib.suppress(DocumentError):  # loading it reports the reason
-                sha256 = sha256_of(reading.read(file))
-        load = partial(content, file)
+                sha256 = sha256_of(reader.read(file))
+        load = partial(reader.content, file)
         size, _, _ = file.stamp.partition(" ")
         sources.append(Source(file.path, sha256, "file", load, int(size), file.stamp))
     return sources
 
 
 def document_sources(
-    documents: Iterable[Document], folders: Folders, failed: list[Problem]
+    documents: Iterable[Document], folders: Folders, problems: list[Problem]
 ) -> list[Source]:
     """Return a source for each identity among documents that were passed as objects.
 
-    Documents without an identity are added to ``failed``.
+    Documents without an identity are added to ``problems``.
     """
     groups: dict[str, list[Document]] = {}
     for number, document in enumerate(documents):
@@ -329,22 +331,22 @@ def document_sources(
                 "it has no stable id, but a random UUID or characters that databases reject. "
                 "Set id_=, or metadata['path']."
             )
-            failed.append(Problem(f"document {number}", reason))
+            problems.append(Problem(f"document {number}", reason))
     sources = []
     for identity, group in groups.items():
         try:
             source = _document_source(identity, group)
         except Exception as error:  # noqa: BLE001, PERF203  its values are foreign code; their errors affect only this document
-            problem = f"its metadata is not plain data ({type(error).__name__}: {error})"
-            reason = f"{problem[:_LONGEST_REASON]}. Use strings, numbers, dates and lists of them."
-            failed.append(Problem(identity, reason))
+            fault = f"its metadata is not plain data ({type(error).__name__}: {error})"
+            reason = f"{fault[:_MAX_REASON]}. Use strings, numbers, dates and lists of them."
+            problems.append(Problem(identity, reason))
         else:
             sources.append(source)
     return sources
 
 
 def _document_source(identity: str, documents: list[Document]) -> Source:
-    parts, repair = parts_of(identity, documents)
+    parts, repair = storable_documents(identity, documents)
     values = [[part.doc_id, part.text, part.metadata] for part in parts]
     content = json.dumps(values, sort_keys=True, default=str)
     sha256 = sha256_of(content.encode("utf-8", "backslashreplace"))
@@ -373,7 +375,7 @@ def _identity(document: Document, folders: Folders) -> str:
     return "" if unstorable else identity
 
 
-def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
+def storable_documents(identity: str, loaded: Iterable[Document]) -> tuple[list[Document], str]:
     """Return the documents of one source, and the repairs that were needed.
 
     Their ids are stable: the identity, followed by ``#page`` for the pages of a PDF.
@@ -389,7 +391,7 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
         if labels[label] > 1:  # two pages can have the label "iv"
             label += f"#{labels[label]}"
         part_id = identity if len(documents) == 1 else f"{identity}#{label}"
-        part, count = _part(part_id, identity, document, repairs)
+        part, count = _storable_document(part_id, identity, document, repairs)
         parts.append(part)
         replaced += count
     if replaced:
@@ -397,7 +399,7 @@ def parts_of(identity: str, loaded: Iterable[Document]) -> tuple[list[Document],
     return parts, "; ".join(dict.fromkeys(repairs))
 
 
-def _part(
+def _storable_document(
     part_id: str, identity: str, document: Document, repairs: list[str]
 ) -> tuple[Document, int]:
     """Return a document that any store accepts, and the number of characters replaced in it."""

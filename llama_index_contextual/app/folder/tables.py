@@ -19,8 +19,8 @@ _FORM = re.compile(rf"{_WORDS}([0#?](?:(?:[-() ]|\\.)*[0#?,])*)?(?:\.([0#?]{{1,1
 _WORD = re.compile(r""""([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]|[_*].""")
 _CONDITION = re.compile(r"\[[<>=]")
 _ESCAPED = re.compile(r"_x00[01][0-9A-Fa-f]_")  # control characters, as Excel writes them
-_MOST_TITLES = 4  # rows with one cell each that are not a table
-_MOST_NUMBER = 1e15  # Excel has no more digits
+_MAX_TITLES = 4  # rows with one cell each that are not a table
+_MAX_NUMBER = 1e15  # Excel has no more digits
 _FIRST_YEAR = 1900  # of Excel; times without a date are in this year
 
 
@@ -30,7 +30,7 @@ def tables_of(rows: Iterable[Sequence[str]]) -> str:
     After an empty row, a new table starts if column names follow. Otherwise the table continues.
     """
     tables: list[list[Sequence[str]]] = []
-    for is_filled, group in groupby(rows, key=lambda row: _count(row) > 0):
+    for is_filled, group in groupby(rows, key=lambda row: _filled_count(row) > 0):
         if not is_filled:
             continue
         block = list(group)
@@ -40,7 +40,7 @@ def tables_of(rows: Iterable[Sequence[str]]) -> str:
             tables.append(block)
     blocks: list[str] = []
     for table in tables:
-        if len(table) <= _MOST_TITLES and all(_count(row) == 1 for row in table):
+        if len(table) <= _MAX_TITLES and all(_filled_count(row) == 1 for row in table):
             blocks += [escape("".join(row).strip()) for row in table]
         else:
             first = min(map(_first_filled, table))
@@ -48,7 +48,7 @@ def tables_of(rows: Iterable[Sequence[str]]) -> str:
     return "\n\n".join(blocks) + "\n"
 
 
-def _count(row: Sequence[str]) -> int:
+def _filled_count(row: Sequence[str]) -> int:
     return sum(bool(cell.strip()) for cell in row)
 
 
@@ -58,7 +58,7 @@ def _first_filled(row: Sequence[str]) -> int:
 
 def _begins_table(rows: Sequence[Sequence[str]]) -> bool:
     """Return whether rows start with a title, or with names above values."""
-    if _count(rows[0]) == 1:
+    if _filled_count(rows[0]) == 1:
         return True
     below = "".join(cell for row in rows[1:] for cell in row)
     return not _has_digit("".join(rows[0])) and _has_digit(below)
@@ -68,12 +68,12 @@ def _has_digit(text: str) -> bool:
     return any(map(str.isdigit, text))
 
 
-def shown(value: Value, form: str = "General") -> str:
+def display_value(value: Value, number_format: str = "General") -> str:
     """Return the value of a cell as its number format shows it, with dates in ISO format.
 
     Args:
         value: The value of the cell.
-        form: The number format of the cell, such as ``0.0%`` or ``[h]:mm``.
+        number_format: The number format of the cell, such as ``0.0%`` or ``[h]:mm``.
     """
     if value is None:
         return ""
@@ -82,14 +82,14 @@ def shown(value: Value, form: str = "General") -> str:
     if isinstance(value, str):
         return _ESCAPED.sub(" ", value)
     if isinstance(value, int | float):
-        return _number(value, form)
-    signs = set(_WORD.sub("", form).lower())
+        return _display_number(value, number_format)
+    signs = set(_WORD.sub("", number_format).lower())
     if isinstance(value, dt.timedelta):
-        return _duration(value, has_seconds="s" in signs)
-    return _moment(value, signs)
+        return _display_duration(value, has_seconds="s" in signs)
+    return _display_time(value, signs)
 
 
-def _duration(value: dt.timedelta, *, has_seconds: bool) -> str:
+def _display_duration(value: dt.timedelta, *, has_seconds: bool) -> str:
     total = round(value.total_seconds())
     minutes, seconds = divmod(abs(total), 60)
     hours, minutes = divmod(minutes, 60)
@@ -98,7 +98,7 @@ def _duration(value: dt.timedelta, *, has_seconds: bool) -> str:
     return f"{sign}{hours}:{minutes:02}{end}"
 
 
-def _moment(value: dt.datetime | dt.date | dt.time, signs: set[str]) -> str:
+def _display_time(value: dt.datetime | dt.date | dt.time, signs: set[str]) -> str:
     if isinstance(value, dt.time):
         time = value
     elif isinstance(value, dt.datetime):
@@ -114,41 +114,46 @@ def _moment(value: dt.datetime | dt.date | dt.time, signs: set[str]) -> str:
     return f"{value:%Y-%m-%d}" if time == dt.time() else f"{value:%Y-%m-%d} {clock}"
 
 
-def _number(value: float, form: str) -> str:
+def _display_number(value: float, number_format: str) -> str:
     """Return a number with the decimals, thousands, percent, zeros and words of its format.
 
     If the format is not supported, the plain number is returned.
     """
     plain = f"{value:.15g}" if isinstance(value, float) else str(value)
-    section, is_signed = _section(value, form.split(";"))
+    section, has_minus = _section(value, number_format.split(";"))
     match = _FORM.fullmatch(section)
-    if match is None or abs(value) > _MOST_NUMBER or _CONDITION.search(form):
+    if match is None or abs(value) > _MAX_NUMBER or _CONDITION.search(number_format):
         return plain
-    before, digits, places, commas, after = match.groups(default="")
-    start = _WORD.sub(_shown_text, before)
-    end = _WORD.sub(_shown_text, after)
-    if not digits and not places:
-        return start.strip() or plain
-    integer_form = digits.rstrip(",")
-    power = -3 * (len(digits) - len(integer_form) + len(commas))
-    if "%" in _WORD.sub("", before + after):
+    words_before, integer_form, decimal_form, final_commas, words_after = match.groups(default="")
+    prefix = _WORD.sub(_shown_text, words_before)
+    suffix = _WORD.sub(_shown_text, words_after)
+    if not integer_form and not decimal_form:
+        return prefix.strip() or plain
+
+    # Scale the number. A comma at the end divides it by a thousand.
+    digit_form = integer_form.rstrip(",")
+    power = -3 * (len(integer_form) - len(digit_form) + len(final_commas))
+    if "%" in _WORD.sub("", words_before + words_after):
         power += 2
     number = Decimal(repr(abs(value))).scaleb(power)
-    number = number.quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
-    group = "," if "," in integer_form else ""
-    units, _, decimals = f"{number:{group}f}".partition(".")
-    least = len(places.rstrip("#?"))
-    decimals = decimals[:least] + decimals[least:].rstrip("0")
-    zeros = integer_form.count("0")
+    number = number.quantize(Decimal(1).scaleb(-len(decimal_form)), ROUND_HALF_UP)
+
+    # Show as many digits as the format requires.
+    separator = "," if "," in digit_form else ""
+    units, _, decimals = f"{number:{separator}f}".partition(".")
+    required = len(decimal_form.rstrip("#?"))
+    decimals = decimals[:required] + decimals[required:].rstrip("0")
+    zeros = digit_form.count("0")
     is_hidden = units == "0" and not zeros and not decimals
     units = "" if is_hidden else units.zfill(zeros)
-    if not set(integer_form) <= set("0#?,"):
-        if group:
+    if not set(digit_form) <= set("0#?,"):
+        if separator:
             return plain
-        units = _with_separators(units, integer_form.replace("\\", ""))
-    sign = "-" if is_signed and number > 0 else ""
+        units = _with_separators(units, digit_form.replace("\\", ""))
+
+    minus = "-" if has_minus and number > 0 else ""
     point = "." if decimals else ""
-    return f"{sign}{start}{units}{point}{decimals}{end}".strip()
+    return f"{minus}{prefix}{units}{point}{decimals}{suffix}".strip()
 
 
 def _section(value: float, sections: Sequence[str]) -> tuple[str, bool]:

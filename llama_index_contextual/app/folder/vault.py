@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from itertools import pairwise
 from pathlib import Path
 
 from llama_index_contextual.app.folder.files import read_file
 from llama_index_contextual.utils.text import without_code
 
 VAULT = ".obsidian"  # the folder that makes its parent a vault
-MOST_SETTINGS = 1_000_000  # bytes of a settings file or an ignore file
-_COMMENT = re.compile("%%")
+MAX_SETTINGS = 1_000_000  # bytes of a settings file or an ignore file
+_COMMENT_MARK = re.compile("%%")
 # The settings files that name the folder of templates, with the key in each: Obsidian's own, and
 # that of the Templater plugin.
 _TEMPLATES = {
@@ -33,7 +32,7 @@ def folders_without_notes(vault: Path, base: str, root: Path) -> tuple[str, ...]
     names = [VAULT, ".trash"]
     for file, key in _TEMPLATES.items():
         with contextlib.suppress(Exception):  # settings of any form; skip invalid ones
-            settings = json.loads(read_file(vault / VAULT / file, MOST_SETTINGS, root=root))
+            settings = json.loads(read_file(vault / VAULT / file, MAX_SETTINGS, root=root))
             names.append(settings[key].strip("/ "))
     return tuple(f"{base}{name}/" for name in names if name)
 
@@ -43,15 +42,15 @@ def without_comments(text: str) -> tuple[str, int]:
 
     Lines and offsets do not change. Comments in code and unclosed comments are kept.
     """
-    if not _COMMENT.search(text):
+    if not _COMMENT_MARK.search(text):
         return text, 0
-    marks = list(_COMMENT.finditer(without_code(text)))
-    count = len(marks) // 2
-    edges = [0]
-    for number, mark in enumerate(marks[: 2 * count]):
-        edges.append(mark.end() if number % 2 else mark.start())
-    edges.append(len(text))
-    pieces = [text[start:end] for start, end in pairwise(edges)]
-    for number in range(1, len(pieces), 2):
-        pieces[number] = re.sub(r"\S", " ", pieces[number])
-    return "".join(pieces), count
+    marks = list(_COMMENT_MARK.finditer(without_code(text)))
+    pieces = []
+    position = 0
+    pairs = list(zip(marks[::2], marks[1::2], strict=False))  # without an unclosed comment
+    for opening, closing in pairs:
+        pieces.append(text[position : opening.start()])
+        pieces.append(re.sub(r"\S", " ", text[opening.start() : closing.end()]))
+        position = closing.end()
+    pieces.append(text[position:])
+    return "".join(pieces), len(pairs)

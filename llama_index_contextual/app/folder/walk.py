@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.files import MOST_BYTES, is_inside, read_file
+from llama_index_contextual.app.folder.files import MAX_BYTES, is_inside, read_file
 from llama_index_contextual.app.folder.patterns import (
     is_ignored,
     matcher_of,
     pattern_of,
     spec_of,
 )
-from llama_index_contextual.app.folder.vault import MOST_SETTINGS, VAULT, folders_without_notes
+from llama_index_contextual.app.folder.vault import MAX_SETTINGS, VAULT, folders_without_notes
 from llama_index_contextual.app.settings.registry import FOLDER_FILE, Size
 from llama_index_contextual.utils.errors import Checked, DocumentError
 from llama_index_contextual.utils.text import MARKDOWN_SUFFIXES, SOURCE_SUFFIXES, counted
@@ -98,9 +98,9 @@ class FileRules(Checked, BaseModel):
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self)(**{**given, **values})
 
-    def most_bytes(self, path: str) -> int:
+    def size_limit(self, path: str) -> int:
         """Return the size limit of a file, which is higher for documents with pictures."""
-        return max(self.max_bytes, MOST_BYTES) if formats.has_format(path) else self.max_bytes
+        return max(self.max_bytes, MAX_BYTES) if formats.has_format(path) else self.max_bytes
 
 
 class FolderFile(NamedTuple):
@@ -156,10 +156,13 @@ class Discovery:
 
 
 class _Folder(NamedTuple):
-    """A folder to walk: its place on disk, and its path in the index with a final slash, or "".
+    """A folder to walk.
 
-    ``ignores`` are the ignore files that apply to it. In an Obsidian vault, ``vault`` contains the
-    prefixes of paths without notes. Elsewhere it is None.
+    Attributes:
+        place: The place on disk.
+        base: The path in the index with a final slash, or "".
+        ignores: The ignore files that apply to it, each with the path of its folder.
+        vault: The prefixes of paths without notes, in an Obsidian vault; elsewhere None.
     """
 
     place: str
@@ -170,7 +173,16 @@ class _Folder(NamedTuple):
 
 @dataclass(slots=True)
 class _Walk:
-    """One walk over a folder. ``base`` is the folder's path in the index."""
+    """One walk over a folder.
+
+    Attributes:
+        discovery: The result, to which the walk adds.
+        root: The place of the folder on disk.
+        rules: The rules that select files.
+        base: The folder's path in the index with a final slash, or "".
+        below: The only subfolder or file to find, as a path in the index; "" for everything.
+        exclude: The place of a folder that is not entered, or "".
+    """
 
     discovery: Discovery
     root: Path
@@ -243,7 +255,7 @@ class _Walk:
         place = Path(folder.place)
         if self.rules.gitignore and IGNORE_FILE in names:
             try:
-                data = read_file(place / IGNORE_FILE, MOST_SETTINGS, root=self.root)
+                data = read_file(place / IGNORE_FILE, MAX_SETTINGS, root=self.root)
             except DocumentError as error:
                 self._report(f"{folder.base}{IGNORE_FILE}", f"it was not applied: {error}")
             else:
@@ -263,7 +275,7 @@ class _Walk:
         folder: _Folder,
         is_included: Callable[[str], bool],
     ) -> _Folder | None:
-        """Record a file or a link, or return a folder."""
+        """Record a file or a link, or return a folder to walk."""
         is_link = entry.is_symlink()
         is_folder = entry.is_dir() and not is_link
         if is_ignored(folder.ignores, f"{path}/" if is_folder else path):
@@ -271,16 +283,18 @@ class _Walk:
         if is_folder:
             is_excluded = entry.path == self.exclude
             return None if is_excluded else folder._replace(place=entry.path, base=f"{path}/")
-        if not (entry.is_dir() or is_included(path[len(self.base) :])):
+        is_link_to_folder = is_link and entry.is_dir()
+        if not is_link_to_folder and not is_included(path[len(self.base) :]):
             is_configuration = path == self.base + FOLDER_FILE
-            if not is_configuration and not is_link and entry.is_file():
+            if entry.is_file() and not is_link and not is_configuration:
                 self.discovery.skipped.append(path)
         elif is_link and not is_inside(entry.path, self.root):
             reason = "a symbolic link out of the folder. Index the other folder, too: NAME=PATH."
             self._report(path, reason)
         elif folder.vault is not None and _has_no_note(path, folder.vault):
             self.discovery.skipped.append(path)
-        elif is_link and os.stat(entry.path):  # noqa: PTH116  fails for loops
+        elif is_link:
+            os.stat(entry.path)  # noqa: PTH116  raises an error for a loop
             self.discovery.skipped.append(path)  # its target is read under its own name
         elif not entry.is_file():
             self._report(path, "not a regular file.")
@@ -290,11 +304,11 @@ class _Walk:
 
     def _record_file(self, entry: os.DirEntry[str], path: str, *, in_vault: bool) -> None:
         status = entry.stat()
-        most = self.rules.max_bytes
-        if status.st_size > most:
-            most = self.rules.most_bytes(path)
-        if status.st_size > most:
-            size = f"{status.st_size:,} bytes are more than max_bytes={most:,}"
+        limit = self.rules.max_bytes
+        if status.st_size > limit:
+            limit = self.rules.size_limit(path)
+        if status.st_size > limit:
+            size = f"{status.st_size:,} bytes are more than max_bytes={limit:,}"
             self._report(path, f"{size}. Split it, or raise that.")
         else:
             file = FolderFile(path, entry.path, stamp_of(status), in_vault)
@@ -329,7 +343,7 @@ def summary_of_skipped(paths: Sequence[str], *, offers_code: bool = False) -> st
     return summary
 
 
-def find(
+def walk_folders(
     folders: Folders,
     rules: FileRules,
     *,

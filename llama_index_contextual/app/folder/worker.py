@@ -20,8 +20,8 @@ from llama_index_contextual.utils.errors import DocumentError
 IDLE = 30  # seconds without work after which the process ends
 _GRACE = 5  # extra seconds in which the caller can end a slow conversion
 # Limits of a document. All of the Kubernetes documentation has half as many characters.
-_MOST_CHARACTERS = 20_000_000
-_MOST_PARTS = 20_000
+_MAX_CHARACTERS = 20_000_000
+_MAX_PARTS = 20_000
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _FORBIDDEN = (
     "socket.connect",
@@ -85,8 +85,8 @@ def convert(path: Path, suffix: str) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  anything can be wrong in a foreign document
         return {"problem": problem_of(error, suffix[1:])}
     characters = sum(len(part.text) for part in conversion.parts)
-    if characters > _MOST_CHARACTERS or len(conversion.parts) > _MOST_PARTS:
-        limits = f"{_MOST_CHARACTERS:,} characters of text, or {_MOST_PARTS:,} pages or sheets"
+    if characters > _MAX_CHARACTERS or len(conversion.parts) > _MAX_PARTS:
+        limits = f"{_MAX_CHARACTERS:,} characters of text, or {_MAX_PARTS:,} pages or sheets"
         return {"problem": f"it contains more than {limits}. Split it, or ignore it."}
     return conversion.to_dict()
 

@@ -48,7 +48,7 @@ class FolderNotes(Notes):
             if not self.has(file):
                 return None
         try:
-            documents = self._settings.reading.load(file)
+            documents = self._settings.folder_reader.load(file)
         except DocumentError:  # it was deleted just now, or is not text
             return None
         if page:

@@ -227,7 +227,7 @@ class ContextualIndex:
         settings = self.settings
         failed: list[Problem] = []
         documents: list[Document] = []
-        for source in gather(None, settings.reading, {}, failed):
+        for source in gather(None, settings.folder_reader, {}, failed):
             try:
                 documents += source.load().documents
             except DocumentError as error:  # noqa: PERF203  the next one may be read

@@ -175,8 +175,8 @@ class Refresh:
 
         # Compare the sources with the index.
         failed: list[Problem] = []
-        reading = replace(settings.reading, converter=partial(settings.converter, keep=True))
-        gathered = gather(documents, reading, self.documents, failed)
+        reader = replace(settings.folder_reader, converter=partial(settings.converter, keep=True))
+        gathered = gather(documents, reader, self.documents, failed)
         sources = {source.id: source for source in gathered}
         hashes = {key: source.sha256 for key, source in sources.items()}
         indexed = {key: row for key, row in self.documents.items() if row.is_indexed}

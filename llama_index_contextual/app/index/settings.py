@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from llama_index_contextual import __version__
 from llama_index_contextual.app.folder import formats
-from llama_index_contextual.app.folder.sources import Reading
+from llama_index_contextual.app.folder.sources import FolderReader
 from llama_index_contextual.app.folder.walk import (
     SOURCE_INCLUDE,
     Discovery,
@@ -147,12 +147,12 @@ class IndexSettings:
         return Caches(self.layout.cache, model)
 
     @cached_property
-    def reading(self) -> Reading:
-        """Return the folders with the rules and readers for their files."""
+    def folder_reader(self) -> FolderReader:
+        """Return the reader of the folders, with the rules and readers for their files."""
         kind = self.contexts.context if "context" in self.objects else self.configuration["context"]
         rules = FileRules(include=default_include() + (SOURCE_INCLUDE if kind == "pattern" else ()))
         rules = rules.changed(**self.configuration.table("files"))
-        return Reading(
+        return FolderReader(
             self.folders,
             rules,
             dict(self.objects.get("readers", {})),
@@ -162,7 +162,7 @@ class IndexSettings:
 
     def find_files(self, below: str = "") -> Discovery:
         """Find the files to read in the folder or below a sub-folder, and the skipped ones."""
-        return self.reading.find(below, known=self.database.documents())
+        return self.folder_reader.find(below, known=self.database.documents())
 
     def converter(self, *, keep: bool = False) -> DocumentReader:
         """Return the reader of files that are not plain text.
@@ -207,7 +207,7 @@ class IndexSettings:
         """
         parser = self.parser
         contexts = self.contexts
-        readers = sorted(self.reading.readers.items())
+        readers = sorted(self.folder_reader.readers.items())
         fields = type(parser).model_fields.keys() - {"callback_manager", "id_func"}
         values = {
             "parser.class": type(parser).__name__,
@@ -218,20 +218,17 @@ class IndexSettings:
             "embedding.model": self.model_id,
             "reading.revision": formats.REVISION,
             "reading.readers": {name: type(reader).__name__ for name, reader in readers},
-            **{f"files.{name}": value for name, value in self.reading.rules},
+            **{f"files.{name}": value for name, value in self.folder_reader.rules},
         }
         return dict(json.loads(json.dumps(values, default=_name_of)))
 
     @property
     def inputs(self) -> str:
         """Return the hash of all inputs of the fingerprint; "" if some of them are objects."""
-        is_named = (
-            self.configuration["context"] != "llm"
-            or "context_options.llm" in self.configuration.values
-        )
-        if (
-            self.objects or self.context_options or not is_named
-        ):  # without a name, it is LlamaIndex's model
+        needs_model = self.configuration["context"] == "llm"
+        is_named = "context_options.llm" in self.configuration.values
+        has_object = self.objects or self.context_options
+        if has_object or (needs_model and not is_named):  # without a name, it is LlamaIndex's model
             return ""
         descriptions = sorted(self.configuration["descriptions"].items())
         return short_hash([__version__, self._choices, descriptions])

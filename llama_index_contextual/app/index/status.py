@@ -264,7 +264,7 @@ def freshness_of(
             certain=False, error=f"{settings.folders.missing_folders_message}. Put it back."
         )
     # Load settings before the clock starts. In a new process, that takes longer than the budget.
-    _ = settings.reading, settings.fingerprint_for(settings.database.state())
+    _ = settings.folder_reader, settings.fingerprint_for(settings.database.state())
     until = time.monotonic() + budget
     plan, sources = plan_refresh(settings, rows, until)
     is_certain = time.monotonic() <= until
@@ -286,8 +286,8 @@ def plan_refresh(
         rows: The rows of all documents, including failed ones.
         until: The time to stop at, by ``time.monotonic``.
     """
-    discovery = settings.reading.find(until=until, known=rows)
-    sources = file_sources(discovery.files, settings.reading, rows, until)
+    discovery = settings.folder_reader.find(until=until, known=rows)
+    sources = file_sources(discovery.files, settings.folder_reader, rows, until)
     failed = list(discovery.problems)
     for source in sources:
         row = rows.get(source.id)

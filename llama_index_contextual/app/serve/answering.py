@@ -61,7 +61,7 @@ _LETTER = re.compile(r"[^\W\d_]")
 _DROPPED = re.compile(r"[*_`\\]|^[ \t]*(?:>|[-+]|\d{1,9}[.)])\s", re.MULTILINE)
 _QUOTES = str.maketrans("“”„«»‘’", '"""""\'\'')
 _LINE_ENDS = re.compile(r"\n+(?!\n)")
-_LONGEST = 1000  # characters; longer text is not a sentence
+_MAX_SENTENCE = 1000  # characters; longer text is not a sentence
 _ELLIPSIS = re.compile(r"…|\.\.\.|\[…\]|\[\.\.\.\]")
 
 
@@ -139,8 +139,8 @@ def sentences_of(parts: Iterable[str], sources: Sequence[str]) -> Iterator[Sente
         text += part
         ends = _sentence_ends(text[: _end_of_words(text)])
         last = ends[-1] if ends else 0
-        while len(text) - last > _LONGEST:
-            last = text.rfind(" ", last, last + _LONGEST) + 1 or last + _LONGEST
+        while len(text) - last > _MAX_SENTENCE:
+            last = text.rfind(" ", last, last + _MAX_SENTENCE) + 1 or last + _MAX_SENTENCE
             ends.append(last)
         yield from _check_between(text, ends, sources)
         text = text[last:]
@@ -215,12 +215,9 @@ def answer(question: str, sources: Sequence[str], model: LLM) -> Iterator[Senten
     if not sources:
         raise AnswerError(NOTHING)
     budget = int(_SAFETY * (calls.context_window(model) - _ANSWER_TOKENS - _PROMPT_TOKENS))
-    ends = accumulate(map(prompts.count_tokens, sources))
-    shown = [
-        source
-        for number, (source, end) in enumerate(zip(sources, ends, strict=True))
-        if number == 0 or end <= budget
-    ]
+    totals = list(accumulate(map(prompts.count_tokens, sources)))
+    fitting = sum(total <= budget for total in totals)
+    shown = sources[: max(1, fitting)]
     messages = _PROMPT.format_messages(sources=fenced(shown), question=question)
     yield from sentences_of(_deltas(model, messages), shown)
 

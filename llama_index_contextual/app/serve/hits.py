@@ -124,7 +124,7 @@ def note_name(node: BaseNode) -> str:
 def find_hits(
     index: ContextualIndex,
     question: str,
-    most: int | None = None,
+    max_hits: int | None = None,
     filters: MetadataFilters | None = None,
     *,
     per_file: int | None = None,
@@ -135,7 +135,7 @@ def find_hits(
     Args:
         index: The index.
         question: The question.
-        most: The largest number of hits. None means the configured number, else 5.
+        max_hits: The largest number of hits. None means the configured number, else 5.
         filters: LlamaIndex metadata filters.
         per_file: The largest number of hits from one document. 0 means no limit, and None the
             configured number.
@@ -148,16 +148,14 @@ def find_hits(
     if not question.strip():
         raise SettingError(f"`question` is empty (got {question!r}). Say what to look for.")
     configuration = index.settings.configuration
-    most = most or configuration["retrieval.top_k"] or TOP_K
+    max_hits = max_hits or configuration["retrieval.top_k"] or TOP_K
     if per_file is None:
         per_file = configuration["retrieval.per_file"]
     if min_score is None:
         min_score = configuration.values.get("retrieval.min_score", "auto")
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", ContextualWarning
-        )  # the explanation contains the same warnings
-        pool = max(most, _POOL) if per_file else most
+        warnings.simplefilter("ignore", ContextualWarning)  # the explanation contains them, too
+        pool = max(max_hits, _POOL) if per_file else max_hits
         retriever = index.as_retriever(pool, filters=filters, min_score=min_score)
         explanation = retriever.explain(question)
     suggestions = list[str]()
@@ -165,7 +163,7 @@ def find_hits(
         keywords = keyword_member_of(retriever.members)
         if keywords is not None:
             suggestions = keywords.retriever.suggest(question)
-    shown = limit_per_document(explanation.hits, _document_of, per_file, most)
+    shown = limit_per_document(explanation.hits, _document_of, per_file, max_hits)
     further = _further_hits(explanation.hits, {hit.node_id for hit in shown})
     shown_hits = [ShownHit(hit, 0) for hit in shown]
     last_places = {_document_of(hit): place for place, hit in enumerate(shown)}

@@ -137,9 +137,8 @@ def _ollama(model: str, url: str, timeout: float) -> BaseEmbedding:
 
     address = url or OLLAMA_URL
     with making_client():
-        from llama_index.embeddings.ollama import (
-            OllamaEmbedding,
-        )  # the import creates a client, too
+        # The import creates a client, too.
+        from llama_index.embeddings.ollama import OllamaEmbedding
 
         return OllamaEmbedding(
             model_name=model,

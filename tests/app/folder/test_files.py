@@ -10,10 +10,10 @@ from pathspec import GitIgnoreSpec
 from llama_index_contextual.app.folder.folders import Folders
 from llama_index_contextual.app.folder.walk import (
     FileRules,
-    find,
     matcher_of,
     pattern_of,
     summary_of_skipped,
+    walk_folders,
 )
 from llama_index_contextual.utils.errors import SettingError
 
@@ -33,7 +33,7 @@ def tree(tmp_path):
 
 
 def find_files(root, rules, **options):
-    return find(Folders(root, {"": root}), rules, **options)
+    return walk_folders(Folders(root, {"": root}), rules, **options)
 
 
 def paths(discovery):

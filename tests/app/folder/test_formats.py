@@ -175,10 +175,10 @@ def test_another_suffix_of_a_format_is_read_the_same_way(suffix, tmp_path):
 
 
 GEMINI = """
-from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, declare_format
 
 
-@format_of("Gemini text", ".gmi", packages=("no_such_package",), kept="links")
+@declare_format("Gemini text", ".gmi", packages=("no_such_package",), kept="links")
 def read_gmi(path):
     return Conversion([Part(path.read_text("utf-8").replace("=>", "-"))])
 """
@@ -216,7 +216,7 @@ def test_a_new_format_only_needs_a_module_among_the_converters(gemini, monkeypat
         changed.setattr(formats, "has_extra", lambda: True)
         rules = walk.FileRules()
     folders = Folders(gemini, {"": gemini})
-    assert [file.path for file in walk.find(folders, rules).files] == ["a.gmi"]
+    assert [file.path for file in walk.walk_folders(folders, rules).files] == ["a.gmi"]
     # The documentation
     hooks = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "hooks.py"))
     row = "| Gemini text | `.gmi` | `file.gmi#L12-L16` | links |  |"

@@ -5,7 +5,8 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from llama_index_contextual.app.folder.convert import DocumentReader
-from llama_index_contextual.app.folder.converters.pdf import Line, _prose
+from llama_index_contextual.app.folder.converters.pdf import _text_blocks
+from llama_index_contextual.app.folder.pdf_lines import Line
 from llama_index_contextual.app.folder.pdf_words import Word, in_reading_order
 from llama_index_contextual.utils.errors import DocumentError
 
@@ -465,7 +466,7 @@ def test_superscript_digits_before_a_comma_or_with_a_sign_are_recognised(tmp_pat
 def test_a_letter_of_a_symbol_font_is_a_bullet():
     items = [("\uf0b7", 50, 700), ("spring", 60, 700), ("\uf0b7", 50, 686), ("neap", 60, 686)]
     words = [Word(text, left, left + 8, base, 10, bold=False) for text, left, base in items]
-    assert _prose([Line(words[:2]), Line(words[2:])]) == ["- spring\n- neap"]
+    assert _text_blocks([Line(words[:2]), Line(words[2:])]) == ["- spring\n- neap"]
 
 
 def test_times_dates_and_numbers_with_units_are_values_of_a_table(drawn):

@@ -22,7 +22,7 @@ from llama_index_contextual.app.folder.converters.csv import read_csv
 from llama_index_contextual.app.folder.converters.slides import read_pptx
 from llama_index_contextual.app.folder.converters.workbook import read_xlsx
 from llama_index_contextual.app.folder.formats import ConversionError
-from llama_index_contextual.app.folder.tables import shown
+from llama_index_contextual.app.folder.tables import display_value
 from llama_index_contextual.context.postprocessor import ContextualNodePostprocessor
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
 
@@ -72,7 +72,7 @@ VALUES = [
 
 @pytest.mark.parametrize(("value", "form", "text"), VALUES)
 def test_a_value_is_shown_as_in_its_program(value, form, text):
-    assert shown(value, form) == text
+    assert display_value(value, form) == text
 
 
 @pytest.fixture
@@ -199,7 +199,7 @@ def test_a_workbook_has_its_author_and_date_if_known(tmp_path):
 
 
 def test_a_sheet_of_too_many_cells_is_refused(workbook, monkeypatch):
-    monkeypatch.setattr("llama_index_contextual.app.folder.markdown.MOST_CELLS", 5)
+    monkeypatch.setattr("llama_index_contextual.app.folder.markdown.MAX_CELLS", 5)
     with pytest.raises(ConversionError, match=r"more than 5 cells\. Split it"):
         workbook(["a", "b"], ["c", "d"], ["e", "f"])
 

@@ -13,7 +13,7 @@ from llama_index_contextual.app.folder.converters.html import read_html
 from llama_index_contextual.app.folder.converters.msg import read_msg
 from llama_index_contextual.app.folder.formats import ConversionError
 from llama_index_contextual.app.folder.html_to_markdown import decode_html, html_to_markdown
-from llama_index_contextual.app.folder.markdown import MOST_CELLS, numeral
+from llama_index_contextual.app.folder.markdown import MAX_CELLS, numeral
 
 TABLES = {
     "a cell over two rows": (
@@ -83,7 +83,7 @@ def test_a_table_is_one_grid(rows, markdown):
 
 def test_spans_cannot_make_a_table_of_millions_of_cells():
     rows = "<tr><td colspan=1000 rowspan=65000>x<td>y" + "<tr><td>z" * 2000
-    assert MOST_CELLS < 1001 * 2000
+    assert MAX_CELLS < 1001 * 2000
     with pytest.raises(ConversionError, match=r"a table of more than 500,000 cells\. Split it"):
         html_to_markdown(f"<table>{rows}</table>")
 

@@ -344,7 +344,7 @@ def test_notes_are_at_the_end_and_comments_and_pictures_are_counted(tmp_path):
 
 
 def test_a_document_that_takes_mammoth_a_minute_is_refused_before(tmp_path, monkeypatch):
-    monkeypatch.setattr(converter, "_MOST_XML", 5_000)
+    monkeypatch.setattr(converter, "_MAX_XML", 5_000)
     path = word(tmp_path / "a.docx", paragraph("word " * 2000))
     with pytest.raises(
         ConversionError,

@@ -16,7 +16,7 @@ from llama_index.core.storage.kvstore import SimpleKVStore
 
 from llama_index_contextual.app.folder import archive
 from llama_index_contextual.app.folder import convert as convert_module
-from llama_index_contextual.app.folder.archive import Archive, local
+from llama_index_contextual.app.folder.archive import Archive, local_name
 from llama_index_contextual.app.folder.convert import DocumentReader
 from llama_index_contextual.app.folder.formats import ConversionError
 from llama_index_contextual.app.folder.process import ConversionProcess, ConverterCrashedError
@@ -158,14 +158,14 @@ def test_bombs_are_refused_by_their_declared_sizes(tmp_path, monkeypatch):
     path = tmp_path / "bomb.docx"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as bomb:
         bomb.writestr("word/document.xml", b"0" * 100_000)
-    monkeypatch.setattr(archive, "_MOST_BYTES", 99_999)
+    monkeypatch.setattr(archive, "_MAX_BYTES", 99_999)
     with (
         pytest.raises(ConversionError, match="100,000 bytes, which is too large for a document"),
         Archive(path),
     ):
         pass
     monkeypatch.undo()
-    monkeypatch.setattr(archive, "_MOST_MEMBERS", 0)
+    monkeypatch.setattr(archive, "_MAX_MEMBERS", 0)
     with pytest.raises(ConversionError, match="1 files"), Archive(path):
         pass
 
@@ -240,7 +240,7 @@ def test_a_fault_of_this_package_is_not_blamed_on_the_file():
             call(*arguments)
         return caught.value
 
-    ours = problem_of(raised(local, None), "pdf")
+    ours = problem_of(raised(local_name, None), "pdf")
     assert ours.startswith("a fault of llama-index-contextual, not of the file (archive.py, line ")
     assert ours.endswith("Report it, or ignore the file.")
     theirs = problem_of(raised(json.loads, "{"), "ipynb")

@@ -269,7 +269,7 @@ class TestAnIndex:
             folder, 'context = "off"\n[files]\ninclude = ["*.py"]\n[chunks]\nchunk_size = 100\n'
         )
         with ContextualIndex.open(folder) as index:
-            assert index.settings.reading.rules == FileRules(include=("*.py",))
+            assert index.settings.folder_reader.rules == FileRules(include=("*.py",))
             parser = index.settings.parser
             assert (parser.chunk_size, parser.chunk_overlap, parser.min_chunk_size) == (100, 20, 12)
             assert index.settings.contexts.context == "off"
@@ -283,7 +283,7 @@ class TestAnIndex:
         with ContextualIndex.open(
             folder, context="headings", files=FileRules(include=("*.md",))
         ) as index:
-            assert index.settings.reading.rules.include == ("*.md",)
+            assert index.settings.folder_reader.rules.include == ("*.md",)
             assert index.settings.contexts.context == "headings", "and the model waits for its mode"
 
     def test_gives_the_language_model_its_settings(self, folder, users_own):

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from llama_index_contextual.app.folder.files import decode
-from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, declare_format
 from llama_index_contextual.app.folder.tables import tables_of
 
 _DELIMITERS = ";\t|,"
@@ -18,7 +18,7 @@ _SAMPLE_LINES = 20
 _LONGEST_FIELD = 1_000_000
 
 
-@format_of("CSV", ".csv", ".tsv", kept="titles above the table")
+@declare_format("CSV", ".csv", ".tsv", kept="titles above the table")
 def read_csv(path: Path) -> Conversion:
     """Return a table whose header is the first line. Empty lines are ignored."""
     text = decode(path.read_bytes()).text.removeprefix("\ufeff").replace("\0", "")

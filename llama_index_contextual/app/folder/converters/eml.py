@@ -10,10 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from llama_index_contextual.app.folder.files import decode
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    declare_format,
+)
 from llama_index_contextual.app.folder.markdown import escape, heading
 from llama_index_contextual.utils.errors import DocumentError
 
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
 
 _MARKUP = ("text/html", "text/enriched", "text/richtext")
 _INVITATION = "text/calendar"
-_MOST_HEADER = 3_000  # characters, more than the 2,000 that metadata keeps
+_MAX_HEADER = 3_000  # characters, more than the 2,000 that metadata keeps
 _HEADERS = {"subject": "subject", "from": "sender", "to": "to", "cc": "cc"}
 # The labels of an invitation's properties.
 _EVENT = {
@@ -36,6 +41,19 @@ _EVENT = {
 _DAY = re.compile(r"(\d{4})(\d\d)(\d\d)(?:T(\d\d)(\d\d)\d\d(Z?))?")
 
 
+class MailVersion(NamedTuple):
+    """One of the alternative versions of a mail, such as plain text or HTML."""
+
+    media_type: str
+    texts: list[Conversion]
+
+    @property
+    def words(self) -> set[str]:
+        """Return the words of its texts in lower case."""
+        text = " ".join(text.text for text in self.texts)
+        return set(re.findall(r"\w+", text.lower()))
+
+
 class _ShortHeaders(email.policy.EmailPolicy):
     """A policy that reads only the start of each header.
 
@@ -46,12 +64,12 @@ class _ShortHeaders(email.policy.EmailPolicy):
     def header_fetch_parse(self, name: str, value: str) -> Any:
         """Return the value of a header."""
         try:
-            return super().header_fetch_parse(name, value[:_MOST_HEADER])
+            return super().header_fetch_parse(name, value[:_MAX_HEADER])
         except RecursionError:
-            return value[:_MOST_HEADER]
+            return value[:_MAX_HEADER]
 
 
-@format_of(
+@declare_format(
     "Mail",
     ".eml",
     packages=("bs4", "lxml"),
@@ -64,12 +82,12 @@ def read_eml(path: Path) -> Conversion:
     if not message.keys():
         raise ConversionError("it is not a mail, because it has no headers. Ignore it.")
     attachments: list[MIMEPart] = []
-    pages = _pages(message, attachments)
-    if not any(page.text.strip() for page in pages):
+    texts = _texts_of(message, attachments)
+    if not any(text.text.strip() for text in texts):
         invitations = [part for part in attachments if part.get_content_type() == _INVITATION]
-        pages += map(_invitation, invitations)
+        texts += map(_invitation, invitations)
     names = [part.get_filename() or part.get_content_type() for part in attachments]
-    return mail_page(pages, names, mail_metadata(message))
+    return assemble_mail(texts, names, mail_metadata(message))
 
 
 def html_of_mail(data: bytes) -> str:
@@ -90,21 +108,21 @@ def _message(data: bytes) -> EmailMessage:
     return cast("EmailMessage", email.message_from_bytes(start, policy=_ShortHeaders()))
 
 
-def mail_page(
-    pages: Sequence[Conversion], attachments: Iterable[str], metadata: dict[str, str]
+def assemble_mail(
+    texts: Sequence[Conversion], attachments: Iterable[str], metadata: dict[str, str]
 ) -> Conversion:
     """Return a mail as one part with its subject, its texts and the names of its attachments."""
     names = list(filter(None, (" ".join(name.split()) for name in attachments)))
     subject = metadata["subject"]
     blocks = [heading(1, subject) if subject else ""]
-    blocks += [page.text.strip() for page in pages]
+    blocks += [text.text.strip() for text in texts]
     if names:
         blocks.append(f"Attached: {', '.join(names)}")
     left_out = Counter(attachment=len(names))
-    for page in pages:
-        left_out.update(page.left_out)
-    text = "\n\n".join(filter(None, blocks))
-    return Conversion([Part(f"{text}\n")], {"title": subject, **metadata}, left_out)
+    for text in texts:
+        left_out.update(text.left_out)
+    markdown = "\n\n".join(filter(None, blocks))
+    return Conversion([Part(f"{markdown}\n")], {"title": subject, **metadata}, left_out)
 
 
 def mail_metadata(headers: EmailMessage | Mapping[str, Any]) -> dict[str, str]:
@@ -118,33 +136,37 @@ def mail_metadata(headers: EmailMessage | Mapping[str, Any]) -> dict[str, str]:
     return metadata
 
 
-def _pages(part: Any, attachments: list[MIMEPart], depth: int = 1) -> list[Conversion]:
+def _texts_of(part: Any, attachments: list[MIMEPart], depth: int = 1) -> list[Conversion]:
     """Return the texts of a part in order, with one of any alternatives.
 
-    Parts that are not text are added to ``attachments``.
+    Args:
+        part: A mail, or a part of it.
+        attachments: The list to which parts that are not text are added.
+        depth: The number of mails that contain the part.
     """
-    kind = part.get_content_type()
+    media_type = part.get_content_type()
     inner_parts = part.get_payload() if part.is_multipart() else []
-    if inner_parts and kind == "message/rfc822":
+    if inner_parts and media_type == "message/rfc822":
         mail = inner_parts[0]
         title = heading(depth + 1, mail_metadata(mail)["subject"] or "Mail")
-        return [Conversion([Part(title)]), *_pages(mail, attachments, depth + 1)]
+        return [Conversion([Part(title)]), *_texts_of(mail, attachments, depth + 1)]
     if inner_parts:
-        alternatives = [
-            (inner.get_content_type(), _pages(inner, attachments, depth)) for inner in inner_parts
+        versions = [
+            MailVersion(inner.get_content_type(), _texts_of(inner, attachments, depth))
+            for inner in inner_parts
         ]
-        if kind == "multipart/alternative":
-            return fullest_pages(alternatives)
-        return [page for _, pages in alternatives for page in pages]
-    is_text = part.get_content_maintype() in ("text", "multipart") and kind != _INVITATION
+        if media_type == "multipart/alternative":
+            return fullest_version(versions)
+        return [text for version in versions for text in version.texts]
+    is_text = part.get_content_maintype() in ("text", "multipart") and media_type != _INVITATION
     if is_text and not part.is_attachment() and not part.get_filename():
         with contextlib.suppress(DocumentError):  # a binary part is an attachment
-            return [text_page(_text(part), kind)]
+            return [convert_text(_content_of(part), media_type)]
     attachments.append(part)
     return []
 
 
-def _text(part: Any) -> str:
+def _content_of(part: Any) -> str:
     from llama_index_contextual.app.folder.html_to_markdown import decode_html
 
     data = part.get_payload(decode=True)
@@ -153,11 +175,11 @@ def _text(part: Any) -> str:
     return decode_html(data, charset) if isinstance(data, bytes) else ""
 
 
-def text_page(text: str, kind: str) -> Conversion:
+def convert_text(text: str, media_type: str) -> Conversion:
     """Return a text with a media type as Markdown."""
     from llama_index_contextual.app.folder.html_to_markdown import html_to_markdown
 
-    if kind in _MARKUP and text.strip():
+    if media_type in _MARKUP and text.strip():
         return html_to_markdown(text)
     lines = "\n".join(line.rstrip() for line in text.splitlines()).strip()
     return Conversion([Part(escape(lines, keep_lists=True))])
@@ -174,7 +196,7 @@ def _invitation(part: Any) -> Conversion:
         label = _EVENT.get(key.partition(";")[0].upper())
         if label and value:
             lines.append(f"{label}: {_event_value(value)}")
-    return text_page("\n".join(lines), _INVITATION)
+    return convert_text("\n".join(lines), _INVITATION)
 
 
 def _event_value(value: str) -> str:
@@ -186,23 +208,18 @@ def _event_value(value: str) -> str:
     return f"{year}-{month}-{day}{time}"
 
 
-def fullest_pages(alternatives: Sequence[tuple[str, list[Conversion]]]) -> list[Conversion]:
-    """Return the plain text, or the richest alternative if plain text lacks half of its words."""
-    plain: list[Conversion] = []
-    rich: list[Conversion] = []
-    for kind, pages in alternatives:
-        if not any(page.text.strip() for page in pages):
+def fullest_version(versions: Sequence[MailVersion]) -> list[Conversion]:
+    """Return the plain text, or the richest version if plain text lacks half of its words."""
+    plain = MailVersion("text/plain", [])
+    rich = MailVersion("text/html", [])
+    for version in versions:
+        if not any(text.text.strip() for text in version.texts):
             continue
-        if kind != "text/plain":
-            rich = pages
-        elif not plain:
-            plain = pages
-    rich_words = _words(rich)
-    is_poor = 2 * len(rich_words & _words(plain)) < len(rich_words)
-    chosen = rich if is_poor else plain
-    return chosen or [page for _, pages in alternatives for page in pages]
-
-
-def _words(pages: Iterable[Conversion]) -> set[str]:
-    text = " ".join(page.text for page in pages)
-    return set(re.findall(r"\w+", text.lower()))
+        if version.media_type != "text/plain":
+            rich = version
+        elif not plain.texts:
+            plain = version
+    rich_words = rich.words
+    is_plain_poor = 2 * len(rich_words & plain.words) < len(rich_words)
+    chosen = rich if is_plain_poor else plain
+    return chosen.texts or [text for version in versions for text in version.texts]

@@ -8,10 +8,15 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from llama_index_contextual.app.folder.archive import Archive, attribute, core_metadata
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    declare_format,
+)
 
 
-@format_of(
+@declare_format(
     "EPUB",
     ".epub",
     packages=("bs4", "lxml"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from llama_index_contextual.app.folder.formats import Conversion, format_of
+from llama_index_contextual.app.folder.formats import Conversion, declare_format
 
 
-@format_of(
+@declare_format(
     "HTML",
     ".html",
     ".htm",

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, declare_format
 from llama_index_contextual.app.folder.lines import text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading
 
@@ -23,7 +23,7 @@ _LEVELS = {
 }
 _FRAME_LEVEL = 4
 _BLOCK_LEVEL = 5
-_DEEPEST = 20  # levels of nested lists that are indented
+_MAX_INDENT = 20  # levels of nested lists that are indented
 _BRACES = r"\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 _OPTIONS = r"[ \t]{0,9}(?:<[^<>]{0,200}>)?(?:\[[^][]{0,200}\]){0,3}[ \t]{0,9}"
 # Code, comments, and text in which a percent sign does not start a comment.
@@ -77,14 +77,21 @@ _ACCENTS = {
     "k": "\u0328",
     "r": "\u030a",
 }
-_LETTER = re.compile(r"(?<!\\)\\(ss|ae|AE|oe|OE|aa|AA|o|O|l|L|i)(?![a-zA-Z])(?:\{\}|[ \t]+)?")
-_LETTERS = dict(
-    zip(
-        ["ss", "ae", "AE", "oe", "OE", "aa", "AA", "o", "O", "l", "L", "i"],
-        "ßæÆœŒåÅøØłŁi",
-        strict=True,
-    )
-)
+_LETTERS = {
+    "ss": "ß",
+    "ae": "æ",
+    "AE": "Æ",
+    "oe": "œ",
+    "OE": "Œ",
+    "aa": "å",
+    "AA": "Å",
+    "o": "ø",
+    "O": "Ø",
+    "l": "ł",
+    "L": "Ł",
+    "i": "i",
+}
+_LETTER = re.compile(rf"(?<!\\)\\({'|'.join(_LETTERS)})(?![a-zA-Z])(?:\{{\}}|[ \t]+)?")
 _ITEM = re.compile(r"\s*\\item\b\s*(?:\[([^\]]{0,200})\])?\s*")
 _LIST = re.compile(r"\\(begin|end|item)\b(?:\{(itemize|enumerate)\})?")
 _CELL = re.compile(r"(?<!\\)&")
@@ -92,23 +99,43 @@ _ROW_END = re.compile(r"\\\\(?:\[[^][]*\])?\s*$")
 _TITLE = re.compile(rf"\\(title|author|date){_BRACES}")
 
 
-@format_of("LaTeX", ".tex", kept="code, formulas in LaTeX", left_out="comments")
+@declare_format("LaTeX", ".tex", kept="code, formulas in LaTeX", left_out="comments")
 def read_tex(path: Path) -> Conversion:
     """Return a LaTeX file as Markdown. Formulas are not changed."""
     text = text_of_lines(path.read_bytes()).replace(_CODE, "")
+    left_out: Counter[str] = Counter()
+
+    # Keep only the line ends of what is before the document, and nothing of what is after it.
     preamble, begin, body = text.partition("\\begin{document}")
     if not begin:
         preamble = ""
         body = text
-    body, end, remainder = body.rpartition("\\end{document}")
-    left_out: Counter[str] = Counter()
+    before_end, end, after_end = body.rpartition("\\end{document}")
     if end:
-        left_out["comment"] += bool(remainder.strip())
-    else:
-        body = remainder
-    codes: list[str] = []
+        body = before_end
+        left_out["comment"] += bool(after_end.strip())
 
-    def hide(match: re.Match[str]) -> str:
+    # Convert everything except code, which must not be read as commands.
+    codes: list[str] = []
+    body = _unstyled(_without_code(body, codes, left_out))
+    pieces = _AFTER.sub(r"\1\n", _BEFORE.sub("\n", body)).splitlines()
+    lines = [""] * preamble.count("\n")
+    for line in _convert(pieces):
+        if line.strip() == _CODE:
+            code_lines = codes.pop(0).split("\n")[1:-1]
+            lines += ["```", *code_lines, "```"]
+        else:
+            lines.append(line)
+    return Conversion([Part("\n".join(lines) + "\n")], _metadata(text), left_out)
+
+
+def _without_code(body: str, codes: list[str], left_out: Counter[str]) -> str:
+    """Return a text with marks in place of code, and without comments.
+
+    The code is added to ``codes``. Comments are counted, except those of single lines.
+    """
+
+    def replace(match: re.Match[str]) -> str:
         if match["kept"]:
             return match["kept"].replace("&", r"\&")
         if match["environment"] and match["environment"] != "comment":
@@ -117,16 +144,7 @@ def read_tex(path: Path) -> Conversion:
         left_out["comment"] += not match[0].startswith("%")
         return "\n" * match[0].count("\n")
 
-    body = _unstyled(_HIDDEN.sub(hide, body))
-    pieces = _AFTER.sub(r"\1\n", _BEFORE.sub("\n", body)).splitlines()
-    lines = [""] * preamble.count("\n")
-    for line in _convert(pieces):
-        if line.strip() == _CODE:
-            code = codes.pop(0).split("\n")[1:-1]
-            lines += ["```", *code, "```"]
-        else:
-            lines.append(line)
-    return Conversion([Part("\n".join(lines) + "\n")], _metadata(text), left_out)
+    return _HIDDEN.sub(replace, body)
 
 
 def _metadata(text: str) -> dict[str, str]:
@@ -147,7 +165,7 @@ def _convert(pieces: list[str]) -> Iterator[str]:
         if formula:
             is_formula = formula[1] == "begin"
         kept = _DROPPED.sub("", _SPAN.sub(_spanned, line))
-        bullet = lists.bullet(line)
+        bullet = lists.follow(line)
         is_rule = bool(line.strip()) and not kept.strip() and "\\end{" not in line
         if is_row and is_rule:
             continue
@@ -190,8 +208,11 @@ class _Lists:
         self._names: list[str] = []
         self._counts: list[int] = []
 
-    def bullet(self, line: str) -> str:
-        """Return the bullet or number for an item on a line."""
+    def follow(self, line: str) -> str:
+        """Open, close and count the lists and items on a line, and return the bullet for an item.
+
+        The bullet is indented, and a number in a numbered list.
+        """
         for command, name in _LIST.findall(line):
             if command == "begin" and name:
                 self._open(name)
@@ -203,7 +224,7 @@ class _Lists:
                     self._open("")
                 self._counts[-1] += 1
         is_numbered = self._names[-1:] == ["enumerate"]
-        indent = "   " * min(len(self._names) - 1, _DEEPEST)
+        indent = "   " * min(len(self._names) - 1, _MAX_INDENT)
         return indent + (f"{self._counts[-1]}." if is_numbered else "-")
 
     def _open(self, name: str) -> None:

@@ -10,17 +10,19 @@ import codecs
 import datetime as dt
 import email.parser
 import struct
+from collections.abc import Iterable, Mapping
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from llama_index_contextual.app.folder.converters.eml import (
-    fullest_pages,
+    MailVersion,
+    assemble_mail,
+    convert_text,
+    fullest_version,
     mail_metadata,
-    mail_page,
-    text_page,
 )
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, format_of
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, declare_format
 
 # Properties by their numbers (MS-OXPROPS).
 _SUBJECT = "0037"
@@ -56,7 +58,7 @@ _CODECS = {
 }
 
 
-@format_of(
+@declare_format(
     "Outlook mail",
     ".msg",
     packages=("olefile", "bs4", "lxml"),
@@ -74,65 +76,53 @@ def read_msg(path: Path) -> Conversion:
     if not olefile.isOleFile(path):
         raise ConversionError("it is damaged or not an Outlook mail. Ignore it.")
     with olefile.OleFileIO(path) as file:
-        message = _Storage(file, "")
-        headers: dict[str, Any] = {}
-        recipients = file.listdir(streams=False, storages=True)
-        names = sorted({entry[0] for entry in recipients})
-        addresses = [
-            _Storage(file, name, message.encodings).address(_RECIPIENT)
-            for name in names
-            if name.startswith("__recip")
-        ]
-        attached = [
-            _Storage(file, name, message.encodings).first(_ATTACHMENT)
-            for name in names
-            if name.startswith("__attach")
-        ]
-        headers["to"] = ", ".join(filter(None, addresses))
-        sent = email.parser.HeaderParser().parsestr(message.text(_HEADERS))
-        headers |= {name.lower(): str(value) for name, value in sent.items()}
-        headers["subject"] = message.text(_SUBJECT)
-        sender = message.address(_SENDER) or message.text(_REPRESENTED)
-        headers.setdefault("from", sender)
-        if _SENT in message.values:
-            since = dt.timedelta(microseconds=message.values[_SENT] // 10)
-            headers["date"] = format_datetime(_EPOCH + since)
+        numbers = _numbers_of(file)
+        message = _Storage(file, "", _encodings_of(numbers))
+        names = sorted({entry[0] for entry in file.listdir(streams=False, storages=True)})
+
+        def inner(prefix: str) -> list[_Storage]:
+            return [
+                _Storage(file, name, message.encodings) for name in names if name.startswith(prefix)
+            ]
+
+        recipients = [recipient.address(_RECIPIENT) for recipient in inner("__recip")]
+        attachments = [attachment.first(_ATTACHMENT) for attachment in inner("__attach")]
+        headers = _headers(message, recipients, numbers.get(_SENT))
         bodies = {"text/plain": message.text(_BODY), "text/html": message.text(_HTML)}
-    alternatives = [(kind, [text_page(text, kind)]) for kind, text in bodies.items()]
-    return mail_page(fullest_pages(alternatives), attached, mail_metadata(headers))
+    versions = [MailVersion(kind, [convert_text(text, kind)]) for kind, text in bodies.items()]
+    return assemble_mail(fullest_version(versions), attachments, mail_metadata(headers))
+
+
+class _Encodings(NamedTuple):
+    """The encodings of 8-bit strings."""
+
+    properties: str
+    bodies: str
 
 
 class _Storage:
     """The properties of a mail, a recipient or an attachment.
 
-    Attributes:
-        values: The numbers and times, by property number.
-        encodings: The encodings of 8-bit strings in properties and in bodies.
+    Args:
+        file: The compound file.
+        folder: The name of the storage in the file; "" for the mail itself.
+        encodings: The encodings of its strings.
     """
 
-    def __init__(self, file: Any, folder: str, encodings: tuple[str, str] | None = None) -> None:
+    def __init__(self, file: Any, folder: str, encodings: _Encodings) -> None:
         self._file = file
         self._folder = folder
-        self.values: dict[int, int] = {}
-        if encodings is None:
-            data = self._stream(_PROPERTIES)[_HEADER:]
-            complete = len(data) - len(data) % _ENTRY.size
-            for _, number, _, value in _ENTRY.iter_unpack(data[:complete]):
-                self.values[number] = value
-            general = _codec(self.values.get(_CODE_PAGE), "cp1252")
-            encodings = (general, _codec(self.values.get(_INTERNET_CODE_PAGE), general))
         self.encodings = encodings
 
     def text(self, number: str) -> str:
         """Return a string property, or "" if it is missing."""
-        wide = self._stream(f"__substg1.0_{number}001F")
+        wide = self._stream(number, "001F")
         if wide:
             return wide.decode("utf-16-le", "replace").rstrip("\0")
-        data = self._stream(f"__substg1.0_{number}001E") or self._stream(
-            f"__substg1.0_{number}0102"
-        )
+        data = self._stream(number, "001E") or self._stream(number, "0102")
         is_body = number in (_BODY, _HTML)
-        return data.decode(self.encodings[is_body], "replace").rstrip("\0")
+        encoding = self.encodings.bodies if is_body else self.encodings.properties
+        return data.decode(encoding, "replace").rstrip("\0")
 
     def first(self, numbers: tuple[str, ...]) -> str:
         """Return the first string property that is not empty."""
@@ -144,12 +134,46 @@ class _Storage:
         address = self.first(numbers[1:])
         return f"{name} <{address}>".strip() if address else name
 
-    def _stream(self, name: str) -> bytes:
-        path = [self._folder, name] if self._folder else [name]
-        if not self._file.exists(path):
-            return b""
-        data: bytes = self._file.openstream(path).read()
-        return data
+    def _stream(self, number: str, kind: str) -> bytes:
+        name = f"__substg1.0_{number}{kind}"
+        return _stream(self._file, [self._folder, name] if self._folder else [name])
+
+
+def _stream(file: Any, path: list[str]) -> bytes:
+    """Return the bytes of a stream, or b"" if it is missing."""
+    if not file.exists(path):
+        return b""
+    data: bytes = file.openstream(path).read()
+    return data
+
+
+def _numbers_of(file: Any) -> dict[int, int]:
+    """Return the numbers and times of a mail by property number."""
+    data = _stream(file, [_PROPERTIES])[_HEADER:]
+    complete = len(data) - len(data) % _ENTRY.size
+    entries = _ENTRY.iter_unpack(data[:complete])
+    return {number: value for _, number, _, value in entries}
+
+
+def _encodings_of(numbers: Mapping[int, int]) -> _Encodings:
+    properties = _codec(numbers.get(_CODE_PAGE), "cp1252")
+    return _Encodings(properties, _codec(numbers.get(_INTERNET_CODE_PAGE), properties))
+
+
+def _headers(message: _Storage, recipients: Iterable[str], sent: int | None) -> dict[str, Any]:
+    """Return the headers of a mail.
+
+    Those that it was sent with replace Outlook's recipients and sender, but not its subject and
+    date.
+    """
+    headers: dict[str, Any] = {"to": ", ".join(filter(None, recipients))}
+    sent_headers = email.parser.HeaderParser().parsestr(message.text(_HEADERS))
+    headers |= {name.lower(): str(value) for name, value in sent_headers.items()}
+    headers["subject"] = message.text(_SUBJECT)
+    headers.setdefault("from", message.address(_SENDER) or message.text(_REPRESENTED))
+    if sent is not None:
+        headers["date"] = format_datetime(_EPOCH + dt.timedelta(microseconds=sent // 10))
+    return headers
 
 
 def _codec(code_page: int | None, default: str) -> str:

@@ -14,10 +14,10 @@ from llama_index_contextual.app.folder.archive import (
     core_metadata,
     count_left_out,
     integer,
-    local,
+    local_name,
 )
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, format_of
-from llama_index_contextual.app.folder.markdown import NUMBER, numeral
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, declare_format
+from llama_index_contextual.app.folder.markdown import NUMBER_MARK, numeral
 
 _SKIPPED = [
     "tracked-changes",
@@ -45,10 +45,10 @@ _TAGS = {
 _TITLES = {"Title": "h1", "Subtitle": "h2"}
 _OUTLINE = "outline-style"  # the numbering of headings
 _LEVELS = 10  # of headings and lists
-_MOST_REPEATED = 100  # cells
+_MAX_REPEATED = 100  # cells
 
 
-@format_of(
+@declare_format(
     "OpenDocument text",
     ".odt",
     packages=("bs4", "lxml"),
@@ -84,17 +84,23 @@ class _Writer:
 
     def __init__(self, *roots: Any) -> None:
         self.notes: list[str] = []
-        self._named: dict[str, Any] = {_OUTLINE: ()}
+        self._by_name: dict[str, Any] = {_OUTLINE: ()}
         for root in roots:
             for element in root.iter():
-                is_outline = local(element) == _OUTLINE
+                is_outline = local_name(element) == _OUTLINE
                 name = _OUTLINE if is_outline else attribute(element, "name")
-                self._named[name] = element
+                self._by_name[name] = element
         # The counts of headings and list items, by style and level.
         self._counts: dict[str, list[int]] = defaultdict(lambda: [0] * (_LEVELS + 1))
 
     def html(self, element: Any, style: str = "", depth: int = 0) -> str:
-        """Return the contents of an element, given the style and depth of the list around it."""
+        """Return the contents of an element as HTML.
+
+        Args:
+            element: The element.
+            style: The name of the style of the list around it, or "".
+            depth: The number of lists around it.
+        """
         pieces = [escape(element.text or "")]
         for child in element:
             pieces.append(self._child(child, style, depth))
@@ -102,7 +108,7 @@ class _Writer:
         return "".join(pieces)
 
     def _child(self, child: Any, style: str, depth: int) -> str:
-        kind = local(child)
+        kind = local_name(child)
         if not kind or kind in _WRITTEN:
             return _WRITTEN.get(kind, "")
         style_name = attribute(child, "style-name")
@@ -117,7 +123,7 @@ class _Writer:
         if kind == "table-cell":
             return _cell(child, inner)
         if kind == "span":
-            tag = self._position(style_name)
+            tag = self._span_tag(style_name)
         elif kind == "p":
             tag = self._paragraph_tag(style_name)
         else:
@@ -135,12 +141,12 @@ class _Writer:
     def _paragraph_tag(self, style_name: str) -> str:
         parent = ""
         if style_name.startswith("P"):  # a style of a single paragraph
-            parent = attribute(self._named.get(style_name), "parent-style-name")
+            parent = attribute(self._by_name.get(style_name), "parent-style-name")
         return _TITLES.get(parent or style_name, "p")
 
-    def _position(self, style_name: str) -> str:
+    def _span_tag(self, style_name: str) -> str:
         """Return the tag of superscript or subscript, or "" for other text."""
-        style = self._named.get(style_name)
+        style = self._by_name.get(style_name)
         if style is None:
             return ""
         position = attribute(style.find("{*}text-properties"), "text-position")
@@ -148,49 +154,48 @@ class _Writer:
             return "sub"
         return "sup" if position.strip("0% ") else ""
 
-    def _level(self, style: str, level: int) -> Any:
+    def _level_definition(self, style: str, level: int) -> Any:
         """Return the definition of a level in a list or outline style, or None."""
-        for child in self._named.get(style, ()):
+        for child in self._by_name.get(style, ()):
             if attribute(child, "level") == str(level):
                 return child
         return None
 
     def _next_number(self, style: str, level: int) -> str:
         """Return the next number of a level, with the higher levels that it shows; "" for none."""
-        shown_as = self._level(style, level)
+        definition = self._level_definition(style, level)
         counts = self._counts[style]
         counts[level:] = [counts[level] + 1, *[0] * (_LEVELS - level)]
-        if not attribute(shown_as, "num-format"):
+        if not attribute(definition, "num-format"):
             return ""
-        first = max(level - integer(attribute(shown_as, "display-levels")), 0) + 1
+        first = max(level - integer(attribute(definition, "display-levels")), 0) + 1
         numbers = []
-        for shown in range(first, level + 1):
-            kind = attribute(self._level(style, shown), "num-format")
-            numbers.append(numeral(counts[shown] or 1, kind))
-        prefix = attribute(shown_as, "num-prefix")
-        return escape(prefix + ".".join(numbers) + attribute(shown_as, "num-suffix"))
+        for shown_level in range(first, level + 1):
+            kind = attribute(self._level_definition(style, shown_level), "num-format")
+            numbers.append(numeral(counts[shown_level] or 1, kind))
+        prefix = attribute(definition, "num-prefix")
+        return escape(prefix + ".".join(numbers) + attribute(definition, "num-suffix"))
 
     def _list(self, element: Any, style: str, depth: int) -> str:
         """Return a list, numbered if its level is. If it contains headings, it is only layout."""
         if element.find(".//{*}h") is not None or depth > _LEVELS:
             return self.html(element, style, depth)
         counts = self._counts[style]
-        is_continued = attribute(element, "continue-list") != ""
-        if attribute(element, "continue-numbering") == "true":
-            is_continued = True
-        if not is_continued or not counts[depth]:
-            counts[depth] = integer(attribute(self._level(style, depth), "start-value")) - 1
+        continues = attribute(element, "continue-numbering") == "true"
+        if not (continues or attribute(element, "continue-list")) or not counts[depth]:
+            definition = self._level_definition(style, depth)
+            counts[depth] = integer(attribute(definition, "start-value")) - 1
         items = ""
         for item in element:
             counts[depth] = integer(attribute(item, "start-value"), counts[depth] + 1) - 1
             number = " "  # for a paragraph that continues an item
-            if local(item) != "list-header":
+            if local_name(item) != "list-header":
                 # An item whose first child is a list only contains that list.
-                is_filled = len(item) > 0 and local(item[0]) != "list"
+                is_filled = len(item) > 0 and local_name(item[0]) != "list"
                 number = self._next_number(style, depth).strip() if is_filled else ""
             if number.isdecimal():
                 number += "."
-            mark = NUMBER.format(number) if number else ""
+            mark = NUMBER_MARK.format(number) if number else ""
             items += f"<li>{mark}{self.html(item, style, depth)}</li>"
         return f"<ul>{items}</ul>"
 
@@ -198,5 +203,5 @@ class _Writer:
 def _cell(element: Any, inner: str) -> str:
     columns = attribute(element, "number-columns-spanned")
     rows = attribute(element, "number-rows-spanned")
-    repeated = integer(attribute(element, "number-columns-repeated"), 1, _MOST_REPEATED)
+    repeated = integer(attribute(element, "number-columns-repeated"), 1, _MAX_REPEATED)
     return f'<td colspan="{columns}" rowspan="{rows}">{inner}</td>' * repeated

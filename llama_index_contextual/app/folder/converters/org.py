@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, declare_format
 from llama_index_contextual.app.folder.lines import convert_lines, text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading
 
@@ -26,7 +26,7 @@ _TABLE_RULE = re.compile(r"\s*\|[-+]+\|?\s*$")
 _COMMENT = re.compile(r"\s*#(?:\s|\+|$)")
 
 
-@format_of("Org", ".org", kept="line numbers, blocks", left_out="comments, drawers")
+@declare_format("Org", ".org", kept="line numbers, blocks", left_out="comments, drawers")
 def read_org(path: Path) -> Conversion:
     """Return an Org file as Markdown, without comments and drawers."""
     metadata: dict[str, str] = {}

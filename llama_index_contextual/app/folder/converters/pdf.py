@@ -14,7 +14,12 @@ from itertools import chain, groupby, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    declare_format,
+)
 from llama_index_contextual.app.folder.markdown import BULLETS, escape, heading
 from llama_index_contextual.app.folder.pdf_lines import LARGER, Line, Style, lines_of
 from llama_index_contextual.app.folder.pdf_tables import find_tables, table_of_lines
@@ -43,7 +48,7 @@ _DAY = re.compile(r"D:(\d{4})(\d\d)?(\d\d)?")
 _FILE_NAME = re.compile(r"\.\w{2,4}$|^Microsoft \w+ - ")
 
 
-@format_of(
+@declare_format(
     "PDF",
     ".pdf",
     packages=("pypdfium2",),

@@ -6,7 +6,7 @@ import re
 from itertools import zip_longest
 from pathlib import Path
 
-from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, declare_format
 from llama_index_contextual.app.folder.lines import convert_lines, text_of_lines
 from llama_index_contextual.app.folder.markdown import escape, heading, table_of
 
@@ -35,7 +35,9 @@ _ROLE = re.compile(
 _TAB = 8
 
 
-@format_of("reStructuredText", ".rst", kept="line numbers, literal blocks", left_out="comments")
+@declare_format(
+    "reStructuredText", ".rst", kept="line numbers, literal blocks", left_out="comments"
+)
 def read_rst(path: Path) -> Conversion:
     """Return a reStructuredText file as Markdown."""
     text = text_of_lines(path.read_bytes()).expandtabs(_TAB)

@@ -11,8 +11,8 @@ import re
 from html import escape
 from pathlib import Path
 
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, format_of
-from llama_index_contextual.app.folder.markdown import NUMBER
+from llama_index_contextual.app.folder.formats import Conversion, ConversionError, declare_format
+from llama_index_contextual.app.folder.markdown import NUMBER_MARK
 
 _HEADING, _ITEM, _CELL, _ROW, _TABLE, _NOTE, _RAISED, _RAISED_END = map(chr, range(0xE010, 0xE018))
 _MARKS = {
@@ -33,10 +33,10 @@ _SUPER = re.compile(r"(?<!\\)\\super(?![a-z\d]) ?([^{}\\]{1,20})")
 _STAR_INSIDE = re.compile(r"(?<=[^{\\\s])(\s?)\\\*|(?<=\{)\\\*(?=\\cs\d)")
 _LEFT_OUT = {"comment": r"\*\annotation", "picture": r"\pict", "text box": r"\shptxt"}
 _INFO = re.compile(r"\{\\(title|author|subject) ([^{}]{0,1000})\}")
-_LOWEST = 6  # the lowest level of a heading
+_LOWEST_LEVEL = 6  # of a heading
 
 
-@format_of(
+@declare_format(
     "Rich Text Format",
     ".rtf",
     packages=("striprtf", "bs4", "lxml"),
@@ -118,13 +118,13 @@ def _block(line: str) -> str:
     if is_heading and heading[:1].isdecimal():
         text = heading[1:].split(_ITEM)[-1].strip()
         if text:
-            level = min(int(heading[0]) + 1, _LOWEST)
+            level = min(int(heading[0]) + 1, _LOWEST_LEVEL)
             return f"<h{level}>{escape(text)}</h{level}>"
     if line.endswith(_ROW):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in line.split(_CELL)[:-1])
         return f"<table><tr>{cells}</tr></table>"
     if _ITEM in line:
         number, _, text = line.rpartition(_ITEM)[2].strip().partition("\t")
-        mark = NUMBER.format(escape(number)) if any(map(str.isalnum, number)) else ""
+        mark = NUMBER_MARK.format(escape(number)) if any(map(str.isalnum, number)) else ""
         return f"<ul><li>{mark}{escape(text)}</li></ul>"
     return f"<p>{escape(line)}</p>" if line.strip() else ""

@@ -13,10 +13,10 @@ from llama_index_contextual.app.folder.archive import (
     core_metadata,
     count_left_out,
     integer,
-    local,
+    local_name,
 )
-from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
-from llama_index_contextual.app.folder.markdown import NUMBER, numeral
+from llama_index_contextual.app.folder.formats import Conversion, Part, declare_format
+from llama_index_contextual.app.folder.markdown import NUMBER_MARK, numeral
 
 _LEVELS = 9  # of nested lists
 _TITLES = ("title", "ctrTitle")
@@ -24,7 +24,7 @@ _LISTS = ("body", "obj")
 _FURNITURE = ("sldNum", "dt", "ftr")  # number, date and footer of a slide
 
 
-@format_of(
+@declare_format(
     "PowerPoint",
     ".pptx",
     ".pptm",
@@ -40,7 +40,7 @@ def read_pptx(path: Path) -> Conversion:
     parts: list[Part] = []
     left_out: Counter[str] = Counter()
     with Archive(path) as archive:
-        name = archive.main("ppt/presentation.xml", "presentation")
+        name = archive.main_member("ppt/presentation.xml", "presentation")
         targets = {relation.id: relation.target for relation in archive.relations(name)}
         for slide_id in archive.xml(name).iterfind(".//{*}sldId"):
             target = next((targets[key] for key in slide_id.attrib.values() if key in targets), "")
@@ -75,10 +75,10 @@ def _shapes(slide: Any) -> tuple[str, list[str]]:
     title = ""
     blocks = []
     for shape in slide.iter("{*}sp", "{*}tbl"):
-        if any(local(above) == "Fallback" for above in shape.iterancestors()):
+        if any(local_name(above) == "Fallback" for above in shape.iterancestors()):
             continue  # a copy for older versions of PowerPoint
         kind = _placeholder(shape)
-        if local(shape) == "tbl":
+        if local_name(shape) == "tbl":
             blocks.append(_table(shape))
         elif kind in _TITLES and not title:
             title = _runs(shape).strip()
@@ -140,14 +140,14 @@ def _number(number: int, kind: str) -> str:
     shown = numeral(number, kind.partition("c")[0])
     start = "(" if kind.endswith("Both") else ""
     end = ")" if "Paren" in kind else "."
-    return NUMBER.format(f"{start}{shown}{end}")
+    return NUMBER_MARK.format(f"{start}{shown}{end}")
 
 
 def _runs(element: Any) -> str:
     """Return the text of an element as HTML on one line."""
     html = ""
     for child in element.iter("{*}t", "{*}br", "{*}p"):
-        if local(child) != "t":
+        if local_name(child) != "t":
             html += " "
             continue
         text = escape(child.text or "")

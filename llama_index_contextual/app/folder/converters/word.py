@@ -21,39 +21,44 @@ from llama_index_contextual.app.folder.archive import (
     core_metadata,
     count_left_out,
     integer,
-    local,
+    local_name,
 )
-from llama_index_contextual.app.folder.formats import Conversion, ConversionError, Part, format_of
+from llama_index_contextual.app.folder.formats import (
+    Conversion,
+    ConversionError,
+    Part,
+    declare_format,
+)
 from llama_index_contextual.app.folder.formulas import in_parentheses
-from llama_index_contextual.app.folder.markdown import NUMBER, PAGE, numeral
+from llama_index_contextual.app.folder.markdown import NUMBER_MARK, PAGE_MARK, numeral
 
-_MOST_XML = 30_000_000  # bytes; mammoth takes a minute for 100 MB
+_MAX_XML = 30_000_000  # bytes; mammoth takes a minute for 100 MB
 _W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _SPACE = "{http://www.w3.org/XML/1998/namespace}space"
-_CHUNK = "\ue003"  # stands for an embedded document in another format
-_CHUNK_PARAGRAPH = re.compile(f"<p>{_CHUNK}</p>")
+_EMBEDDED = "\ue003"  # stands for an embedded document in another format
+_EMBEDDED_PARAGRAPH = re.compile(f"<p>{_EMBEDDED}</p>")
 _HEADING = re.compile(r"heading (\d)")
 _TITLES = {"title": 1, "subtitle": 2, "toc heading": 1}
-_LOWEST = 6  # the lowest level of a heading; paragraphs with lower levels are text
+_LOWEST_LEVEL = 6  # of a heading; paragraphs with lower levels are text
 _LEVELS = 9  # of nested lists
-_DEEPEST = 20  # styles in a chain of base styles
+_MAX_STYLES = 20  # styles in a chain of base styles
 _UNWRAPPED = frozenset(("hyperlink", "fldSimple", "bdo", "dir", "ruby", "rubyBase", "oMathPara"))
 _REMOVED = frozenset(("del", "moveFrom", "pPrChange", "rubyPr", "rt"))
 _BREAKS = {"cr": "br", "ptab": "tab"}
 # Signs before the parts of a formula.
 _FORMULA_SIGNS = {"den": "/", "sup": "^", "sub": "_", "rad": "√"}
-_PAGE_BEGINS = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE}", re.MULTILINE)
+_PAGE_BEGINS = re.compile(rf"^([-#\d.) ]{{0,60}}){PAGE_MARK}", re.MULTILINE)
 
 
 def _style_map() -> str:
     """Return mammoth's style map for our paragraph styles, which are headings and nested lists."""
-    headings = [f"p.Heading{level} => h{level}:fresh" for level in range(1, _LOWEST + 1)]
+    headings = [f"p.Heading{level} => h{level}:fresh" for level in range(1, _LOWEST_LEVEL + 1)]
     items = [f"p.Item{level} => {'ul > li > ' * level}ul > li:fresh" for level in range(_LEVELS)]
     return "\n".join([*headings, *items])
 
 
-@format_of(
+@declare_format(
     "Word",
     ".docx",
     ".docm",
@@ -78,8 +83,8 @@ def read_docx(path: Path) -> Conversion:
         html = _html(archive, left_out)
         metadata = core_metadata(archive.xml("docProps/core.xml"))
     text = html_to_markdown(html, is_marked=True).text
-    text = _PAGE_BEGINS.sub(rf"{PAGE}\1", text)
-    pages = [f"{page.strip()}\n" for page in text.split(PAGE) if page.strip()]
+    text = _PAGE_BEGINS.sub(rf"{PAGE_MARK}\1", text)
+    pages = [f"{page.strip()}\n" for page in text.split(PAGE_MARK) if page.strip()]
     if len(pages) > 1:
         parts = [Part(page, {"page": number}) for number, page in enumerate(pages, start=1)]
     else:
@@ -91,8 +96,8 @@ def _html(archive: Archive, left_out: Counter[str]) -> str:
     """Return a document as HTML with marks for numbers and pages, and count what is left out."""
     import mammoth
 
-    name = archive.main("word/document.xml", "Word document")
-    root = archive.xml(name, _MOST_XML)
+    name = archive.main_member("word/document.xml", "Word document")
+    root = archive.xml(name, _MAX_XML)
     if root.find("{*}body") is None:
         raise ConversionError(
             f"it is damaged or not a Word document (its {name} has no body). Ignore it."
@@ -101,11 +106,11 @@ def _html(archive: Archive, left_out: Counter[str]) -> str:
 
     def beside(kind: str) -> Any:
         names = archive.related(name, kind) or [posixpath.join(folder, f"{kind}.xml")]
-        return archive.xml(names[0], _MOST_XML)
+        return archive.xml(names[0], _MAX_XML)
 
     left_out += count_left_out(root) + count_left_out(beside("comments"))
     document = _Document(beside("styles"), beside("numbering"))
-    chunks = document.prepare(root)
+    embedded_ids = document.prepare(root)
     # Give mammoth only the changed document and its notes, but no pictures or unchecked members.
     prepared = io.BytesIO()
     with zipfile.ZipFile(prepared, "w") as written:
@@ -116,8 +121,11 @@ def _html(archive: Archive, left_out: Counter[str]) -> str:
                 written.writestr(f"word/{kind}.xml", _without_relations(notes))
     result = mammoth.convert_to_html(prepared, style_map=_style_map())
     targets = {relation.id: relation.target for relation in archive.relations(name)}
-    pages = (_embedded(archive, targets.get(chunk, ""), left_out) for chunk in chunks)
-    return _CHUNK_PARAGRAPH.sub(lambda _: next(pages, ""), str(result.value))
+    embedded = (
+        _embedded_html(archive, targets.get(embedded_id, ""), left_out)
+        for embedded_id in embedded_ids
+    )
+    return _EMBEDDED_PARAGRAPH.sub(lambda _: next(embedded, ""), str(result.value))
 
 
 def _without_relations(root: Any) -> bytes:
@@ -132,7 +140,7 @@ def _without_relations(root: Any) -> bytes:
     return data
 
 
-def _embedded(archive: Archive, name: str, left_out: Counter[str]) -> str:
+def _embedded_html(archive: Archive, name: str, left_out: Counter[str]) -> str:
     """Return an embedded document, which can be in another format, as HTML."""
     from html import escape
 
@@ -168,9 +176,9 @@ class _Document:
 
     def prepare(self, root: Any) -> list[str]:
         """Change a document in place, and return the ids of embedded documents."""
-        chunks = []
+        embedded_ids = []
         for element in list(root.iter()):
-            kind = local(element)
+            kind = local_name(element)
             if kind in _REMOVED:
                 _replace(element)
             elif kind == "AlternateContent":  # variants for several versions of Word
@@ -182,13 +190,13 @@ class _Document:
             elif kind in _BREAKS:
                 element.tag = f"{_W}{_BREAKS[kind]}"
             elif kind == "altChunk":
-                chunks.append(attribute(element, "id"))
-                _replace(element, _element("p", _run(_CHUNK)))
+                embedded_ids.append(attribute(element, "id"))
+                _replace(element, _element("p", _run(_EMBEDDED)))
             elif _is_page_break(element):
-                _replace(element, *_run(PAGE))
+                _replace(element, *_run(PAGE_MARK))
         for paragraph in list(root.iter(f"{_W}p")):
             self._prepare_paragraph(paragraph)
-        return chunks
+        return embedded_ids
 
     def _prepare_paragraph(self, paragraph: Any) -> None:
         """Give a paragraph one of our styles, its number as text, and the mark of a new page."""
@@ -196,23 +204,27 @@ class _Document:
         if properties is None:
             properties = _element("pPr")
             paragraph.insert(0, properties)
-        direct = {local(child): attribute(child, "val") for child in properties.iter()}
+        direct = {local_name(child): attribute(child, "val") for child in properties.iter()}
         values = {**self._style_values(direct.get("pStyle", "")), **direct}
+        properties[:] = []
+
+        # Find out whether it is a heading, an item or both.
+        texts = (text.text or "" for text in paragraph.iter(f"{_W}t"))
+        is_filled = any(text.strip(f"{PAGE_MARK} ") for text in texts)
         level = integer(values.get("outlineLvl"), _LEVELS) + 1
-        is_heading = level <= _LOWEST
+        is_heading = level <= _LOWEST_LEVEL
         list_id = values.get("numId", "")
         indent = integer(values.get("ilvl"), 0, _LEVELS - 1)
-        properties[:] = []
-        texts = (text.text or "" for text in paragraph.iter(f"{_W}t"))
-        is_filled = any(text.strip(f"{PAGE} ") for text in texts)
         is_in_cell = paragraph.getparent().tag == f"{_W}tc"
         is_item = list_id in self._lists and (is_filled or is_in_cell)
+
+        # Write what this means for mammoth.
         if direct.get("pageBreakBefore", "0") not in ("0", "false"):
-            properties.addnext(_run(PAGE))
+            properties.addnext(_run(PAGE_MARK))
         number = self._next_number(list_id, indent) if is_item else ""
         if number:
             is_text = is_heading or not is_filled
-            properties.addnext(_run(f"{number} " if is_text else NUMBER.format(number)))
+            properties.addnext(_run(f"{number} " if is_text else NUMBER_MARK.format(number)))
         if is_filled and is_heading:
             properties.append(_element("pStyle", val=f"Heading{level}"))
         elif is_filled and is_item:
@@ -224,14 +236,14 @@ class _Document:
         The level of a heading style is stored as its outline level.
         """
         style = self._styles.get(style_id)
-        if style is None or depth > _DEEPEST:  # a style can be based on itself
+        if style is None or depth > _MAX_STYLES:  # a style can be based on itself
             return {}
-        values = {local(child): attribute(child, "val") for child in style.iter()}
+        values = {local_name(child): attribute(child, "val") for child in style.iter()}
         name = values.get("name", "").lower()
         match = _HEADING.match(name)
         level = int(match[1]) if match else _TITLES.get(name, 0)
         if level:
-            values["outlineLvl"] = str(min(level, _LOWEST) - 1)
+            values["outlineLvl"] = str(min(level, _LOWEST_LEVEL) - 1)
         if "numId" in values and "ilvl" not in values:
             values["ilvl"] = str(self._level_of_style(values["numId"], style_id))
         return {**self._style_values(values.get("basedOn", ""), depth + 1), **values}
@@ -239,11 +251,11 @@ class _Document:
     def _level_of_style(self, list_id: str, style_id: str) -> int:
         """Return the level of a list that has a paragraph style, or 0."""
         for indent in range(_LEVELS):
-            if _value(self._level(list_id, indent), "pStyle") == style_id:
+            if _value(self._level_definition(list_id, indent), "pStyle") == style_id:
                 return indent
         return 0
 
-    def _level(self, list_id: str, indent: int) -> Any:
+    def _level_definition(self, list_id: str, indent: int) -> Any:
         """Return the definition of a level in a list, or None."""
         numbered_list = self._lists.get(list_id)
         kind = self._kinds.get(_value(numbered_list, "abstractNumId"))
@@ -256,7 +268,7 @@ class _Document:
 
     def _next_number(self, list_id: str, indent: int) -> str:
         """Return the number of the next item of a list as Word shows it; "" for a bullet."""
-        level = self._level(list_id, indent)
+        level = self._level_definition(list_id, indent)
         if level is None:
             return ""
         numbered_list = self._lists[list_id]
@@ -275,7 +287,7 @@ class _Document:
 
         def shown(match: re.Match[str]) -> str:
             index = int(match[1]) - 1
-            numbered = self._level(list_id, index)
+            numbered = self._level_definition(list_id, index)
             kind = "" if is_decimal else _value(numbered, "numFmt")
             return numeral(counts[index] or integer(_value(numbered, "start")), kind)
 
@@ -287,7 +299,7 @@ def _by_attribute(elements: Iterator[Any], name: str) -> dict[str, Any]:
 
 
 def _is_page_break(element: Any) -> bool:
-    kind = local(element)
+    kind = local_name(element)
     return kind == "lastRenderedPageBreak" or (
         kind == "br" and attribute(element, "type") == "page"
     )
@@ -325,7 +337,7 @@ def _replace(element: Any, *children: Any) -> None:
 
 def _formula(element: Any) -> str:
     """Return a formula on one line: (a+b)/2, x^2, √5."""
-    kind = local(element)
+    kind = local_name(element)
     inner = "".join(map(_formula, element))
     if kind == "t":
         return element.text or ""

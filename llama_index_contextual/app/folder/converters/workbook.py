@@ -20,15 +20,15 @@ from llama_index_contextual.app.folder.archive import (
     core_metadata,
     count_left_out,
     integer,
-    local,
+    local_name,
 )
-from llama_index_contextual.app.folder.formats import Conversion, Part, format_of
+from llama_index_contextual.app.folder.formats import Conversion, Part, declare_format
 from llama_index_contextual.app.folder.formulas import superscript
-from llama_index_contextual.app.folder.tables import Value, shown, tables_of
+from llama_index_contextual.app.folder.tables import Value, display_value, tables_of
 
 _LONGEST_CODE = 255  # characters of a number format
 _CHARTS = "xl/charts/"
-_MOST_SHEET = 500_000_000  # bytes of a sheet, which is read row by row
+_MAX_SHEET = 500_000_000  # bytes of a sheet, which is read row by row
 _CELL = re.compile(r"\$?([A-Za-z]{1,3})\$?\d")
 
 
@@ -40,7 +40,7 @@ class _NumberFormat(NamedTuple):
     is_duration: bool = False
 
 
-@format_of(
+@declare_format(
     "Excel",
     ".xlsx",
     ".xlsm",
@@ -58,7 +58,7 @@ def read_xlsx(path: Path) -> Conversion:
     left_out: Counter[str] = Counter()
     parts = []
     with Archive(path) as archive:
-        name = archive.main("xl/workbook.xml", "workbook")
+        name = archive.main_member("xl/workbook.xml", "workbook")
         targets = {relation.id: relation for relation in archive.relations(name)}
         workbook = _Workbook(archive, name)
         sheets = set()
@@ -98,7 +98,7 @@ class _Workbook:
         """Yield the rows of a sheet as text, without empty cells at the end of a row."""
         count = 0
         last_number = 0
-        for row in self._archive.elements(name, "row", _MOST_SHEET):
+        for row in self._archive.elements(name, "row", _MAX_SHEET):
             number = integer(row.get("r"), last_number + 1)
             if number > last_number + 1:
                 yield []  # an empty row can separate tables
@@ -108,7 +108,7 @@ class _Workbook:
                 column = _column(cell.get("r"), len(values))
                 markdown.check_size(count + column)
                 values += [""] * (column + 1 - len(values))
-                values[column] = self._shown(cell)
+                values[column] = self._displayed(cell)
                 left_out["uncalculated formula"] += _is_uncalculated(cell)
             while values and not values[-1]:
                 values.pop()
@@ -116,11 +116,11 @@ class _Workbook:
             markdown.check_size(count)
             yield values
 
-    def _shown(self, cell: Any) -> str:
+    def _displayed(self, cell: Any) -> str:
         style = integer(cell.get("s"), 0)
         is_known = style < len(self._formats)
         number_format = self._formats[style] if is_known else _NumberFormat()
-        return shown(self._value(cell, number_format), number_format.code)
+        return display_value(self._value(cell, number_format), number_format.code)
 
     def _value(self, cell: Any, number_format: _NumberFormat) -> Value:
         kind = cell.get("t", "n")
@@ -178,7 +178,7 @@ def _text(element: Any) -> str:
     text = ""
     for piece in element.iter("{*}t"):
         run = piece.getparent()
-        if local(run) == "rPh":
+        if local_name(run) == "rPh":
             continue
         raised = run.find("{*}rPr/{*}vertAlign")
         if attribute(raised, "val") == "superscript":
