@@ -38,8 +38,10 @@ from llama_index_contextual.retrievers.chunk_info import (
 )
 from llama_index_contextual.retrievers.filters import WordsFilter, matching_rows
 from llama_index_contextual.retrievers.names import NameIndex, titles_in
+from llama_index_contextual.retrievers.query import unknown_words
 from llama_index_contextual.retrievers.suggestions import Vocabulary
 from llama_index_contextual.retrievers.terms import TERMS_VERSION, Group, query_groups
+from llama_index_contextual.retrievers.words import words_of
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import FingerprintError
 from llama_index_contextual.utils.language import fold, normalise
@@ -254,7 +256,9 @@ class KeywordView(ABC):
 
     def suggest(self, query: str) -> list[str]:
         """Return names and words of the index that a misspelt query could mean, best first."""
-        return self.cached("vocabulary", self._vocabulary).suggest(query)
+        terms = self.term_scores(query_groups(query), ())
+        found_words = set(words_of(query)).difference(unknown_words(query, terms))
+        return self.cached("vocabulary", self._vocabulary).suggest(query, found_words)
 
     def _vocabulary(self) -> Vocabulary:
         names = []

@@ -105,10 +105,16 @@ def _filter_of(operator: re.Match[str]) -> Filter:
 
 
 def unknown_words_note(text: str, terms: TermScores) -> str:
-    """Return a note that names the first words of a query that no node contains, or "".
+    """Return a note that names the first words of a query that no node contains, or ""."""
+    quoted = [f'"{word}"' for word in unknown_words(text, terms)[:_MAX_NAMED]]
+    return f"the index does not know {', '.join(quoted)}" if quoted else ""
+
+
+def unknown_words(text: str, terms: TermScores) -> list[str]:
+    """Return the distinct words of a query that no node contains in any form.
 
     Args:
-        text: The query. Its stop words are never named.
+        text: The query. Its stop words are never returned.
         terms: The terms of the query with their document frequencies.
     """
     known_groups = set(compress(terms.groups, terms.frequencies))
@@ -117,9 +123,8 @@ def unknown_words_note(text: str, terms: TermScores) -> str:
     for word in words_of(text):
         groups = query_groups(word, language)
         if groups and known_groups.isdisjoint(groups) and not has_stop_words(word):
-            unknown.append(f'"{word}"')
-    named = list(dict.fromkeys(unknown))[:_MAX_NAMED]
-    return f"the index does not know {', '.join(named)}" if named else ""
+            unknown.append(word)
+    return list(dict.fromkeys(unknown))
 
 
 # Filters of users and agents

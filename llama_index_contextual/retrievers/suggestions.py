@@ -55,20 +55,26 @@ class Vocabulary:
                 words_by_end[len(word), letter].append(word)
         return cls(words, words_by_end, names_by_word)
 
-    def suggest(self, query: str) -> list[str]:
+    def suggest(self, query: str, found_words: Iterable[str] = ()) -> list[str]:
         """Return names and words that a misspelt query could mean, best first.
 
         The list is empty if all words are known. Stop words such as "what" count as known.
+
+        Args:
+            query: The query.
+            found_words: Its words that the index contains in another form, such as "jumping" for
+                "jumped". They count as known, too.
 
         Example:
             >>> Vocabulary.of(["A short path."], ["Dijkstra's Algorithm"]).suggest("dikstra")
             ["Dijkstra's Algorithm", 'Dijkstra']
         """
         words = _plain_words(query)
+        other_forms = set(map(_plain, found_words))
         similar: list[str] = []
         for word in words:
-            is_unknown = word not in self.words and len(word) >= _MIN_CHARACTERS
-            if is_unknown and not has_stop_words(word):
+            is_known = word in self.words or word in other_forms or has_stop_words(word)
+            if not is_known and len(word) >= _MIN_CHARACTERS:
                 similar += self._similar(word)
         if not similar:
             return []

@@ -102,6 +102,12 @@ def test_a_retriever_suggests_names_of_files_headings_and_words():
     assert ContextualBM25Retriever([]).suggest("dikstra") == []
 
 
+def test_a_word_that_is_found_in_another_form_is_not_treated_as_misspelt():
+    retriever = ContextualBM25Retriever([TextNode(text="The appointment was painted.")])
+    assert retriever.suggest("who appointed the chief?") == []
+    assert retriever.suggest("who appionted the chief?") != []
+
+
 def test_a_name_is_found_among_a_hundred_thousand_words():
     rng = random.Random(5)  # noqa: S311  no secret
     words = {
