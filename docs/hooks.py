@@ -1,7 +1,7 @@
 """Hooks of mkdocs.
 
-Add the benchmark pages, the table of formats, pictures of diagrams, and a search that works from a
-folder.
+Add the benchmark pages, the tables of formats, contexts and features, pictures of diagrams, and a
+search that works from a folder.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mkdocs.structure.files import File
 
 from llama_index_contextual.app.folder.formats import known_formats
+from llama_index_contextual.context import registry
 from llama_index_contextual.retrievers.features import FEATURES
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Correct links to the benchmark pages, and insert the tables of formats and features."""
+    """Correct links to the benchmark pages, and insert the tables."""
     markdown = _TABLE.sub(lambda block: _TABLES[block[1]](), markdown)
     depth = page.file.src_uri.count("/")
     markdown = DIAGRAM.sub(lambda block: pictures_of(block[1], "../" * depth), markdown)
@@ -88,7 +89,24 @@ def table_of_features() -> str:
     return "\n".join(lines)
 
 
-_TABLES = {"formats": table_of_formats, "features": table_of_features}
+def table_of_contexts() -> str:
+    """Return a Markdown table of the context generators."""
+    lines = ["| `context` | What it writes | Cost |", "|---|---|---|"]
+    for name in registry.names():
+        if name == registry.OFF:
+            continue
+        generator = registry.generator_class(name)
+        cost = "none" if generator.free else "calls of a language model"
+        lines.append(f'| `"{name}"` | {generator.description} | {cost} |')
+    lines.append(f'| `"{registry.OFF}"` | nothing; contexts of the nodes are removed | none |')
+    return "\n".join(lines)
+
+
+_TABLES = {
+    "contexts": table_of_contexts,
+    "features": table_of_features,
+    "formats": table_of_formats,
+}
 
 
 def on_page_content(html: str, **_: Any) -> str:

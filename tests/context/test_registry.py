@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -117,6 +119,12 @@ def test_settings_and_command_line_list_the_names():
     assert all(f"`{name}`" in SETTINGS["context"].meaning for name in registry.names())
     help_text = CliRunner().invoke(app, ["evaluate", "--help"]).output
     assert all(name in help_text for name in registry.names())
+
+
+@pytest.mark.usefixtures("greeting")
+def test_the_documentation_lists_a_new_name():
+    hooks = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "hooks.py"))
+    assert '| `"greeting"` | a greeting | none |' in hooks["table_of_contexts"]()
 
 
 @pytest.mark.process
