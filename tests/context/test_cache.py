@@ -247,3 +247,12 @@ def test_by_default_contexts_are_in_the_cache_folder_of_llamaindex(monkeypatch, 
     cache = ContextCache(None, lambda _: "version")
     assert cache.store.path == tmp_path / "contextual" / "contexts.sqlite3"
     assert cache.place is None
+
+
+def test_the_place_of_a_cache_is_plain_data(tmp_path):
+    def version(_):
+        return "version"
+
+    assert ContextCache(where=False, version_of=version).place is False
+    assert ContextCache(tmp_path / "a.sqlite", version).place == str(tmp_path / "a.sqlite")
+    assert ContextCache(SimpleKVStore(), version).place == {"store": "SimpleKVStore"}
