@@ -118,12 +118,13 @@ def set_views(
 
 
 def hide_headings(node: BaseNode) -> None:
-    """Exclude our parser's header path from the EMBED view of a node without a context."""
-    names = _names_in(node.metadata)
-    _reset_views(node, names)
-    header_name = metadata.key_in(node.metadata, metadata.HEADER_PATH)
+    """Exclude our parser's header path from the EMBED view of a node without a context.
+
+    Call :func:`remove_context` first.
+    """
     if metadata.is_of_our_parser(node.metadata):
-        _hide_from_embed(node, names, [header_name])
+        header_name = metadata.key_in(node.metadata, metadata.HEADER_PATH)
+        _hide_from_embed(node, _names_in(node.metadata), [header_name])
 
 
 def _hide_from_embed(node: BaseNode, names: _Names, hidden_names: Iterable[str]) -> None:
@@ -141,8 +142,8 @@ def _reset_views(node: BaseNode, names: _Names) -> None:
         before = excluded[: excluded.index(names.source)]
         after = excluded[excluded.index(names.version) + 1 :]
         node.excluded_embed_metadata_keys = [*before, *after]
-    excluded = node.excluded_llm_metadata_keys
-    if has_context(node.metadata) and names.source in excluded:
+    if has_context(node.metadata):
+        excluded = node.excluded_llm_metadata_keys
         node.excluded_llm_metadata_keys = [name for name in excluded if name not in names]
 
 
