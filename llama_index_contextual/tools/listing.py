@@ -66,7 +66,7 @@ def listing(notes: Notes, below: str = "") -> Answer:
     if start and not paths:
         raise DocumentError(f"There is no note in a folder {below!r}. {_hint(start, everything)}")
     labels = _label_lines(notes, paths)
-    available = MAX_CHARS - _RESERVED - len("\n".join(labels))
+    available = MAX_CHARS - _RESERVED - sum(map(len, labels))
     shown = fitting(map(shown_path, paths), available)
     lines = [*shown, "", *labels]
     if len(shown) < len(paths):
@@ -84,12 +84,10 @@ def _paths_below(paths: Sequence[str], start: str) -> list[str]:
         paths: All paths.
         start: A folder, a path, the start of a path, or a pattern.
     """
-    folder = f"{start}/" if start else ""
-    in_folder = [
-        path
-        for path in paths
-        if path.startswith(folder) or f"{shown_path(path)}/".startswith(folder)
-    ]
+    if not start:
+        return list(paths)
+    folder = f"{shown_path(start)}/"
+    in_folder = [path for path in paths if f"{shown_path(path)}/".startswith(folder)]
     if not in_folder and "*" in start:
         pattern = start.replace("**/", "*") + "*"
         return [path for path in paths if fnmatchcase(path, pattern)]

@@ -3,8 +3,15 @@ from datetime import date
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from llama_index.core.schema import TextNode
 
-from llama_index_contextual.memory.snippets import choose_snippet, split_sentences
+from llama_index_contextual.memory.digest import MemoryEntry
+from llama_index_contextual.memory.snippets import (
+    choose_snippet,
+    estimate_tokens,
+    split_sentences,
+    with_snippets,
+)
 from llama_index_contextual.retrievers.query_dates import split_words
 
 
@@ -100,6 +107,11 @@ def test_different_days_never_share_a_snippet():
     )
 
 
+def test_a_dated_heading_above_the_whole_chunk_is_not_repeated():
+    text = "## 2026-11-18\n\nWe fixed the boiler.\n"
+    assert snippet(text, "boiler", 400) == "We fixed the boiler."
+
+
 def test_a_heading_without_a_date_ends_the_day_above_it():
     text = "## 2026-11-18\n\nBoiler.\n\n### Costs\n\nMuch.\n\n## Later\n\nShed.\n"
     days = [sentence.day and sentence.day.day for sentence in split_sentences(text)]
@@ -121,6 +133,11 @@ def test_sentences_are_split_by_the_language_of_the_text(text, sentences):
 def test_a_sentence_continues_across_the_lines_of_a_paragraph():
     text = "# Note\n\nJC told us that his dog\nhates ginger. We laughed\nfor a while.\n"
     assert snippet(text, "ginger", 45) == "JC told us that his dog\nhates ginger."
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(15, "Tea. Milk. Rain"), (14, "Tea. Milk.")])
+def test_a_snippet_can_be_as_long_as_its_limit(limit, shown):
+    assert snippet("Tea. Milk. Rain", "tea", limit) == shown
 
 
 def test_a_rare_word_weighs_more_than_a_common_one():
@@ -196,3 +213,75 @@ def test_a_heading_at_the_end_of_a_snippet_is_not_shown():
     text = "Tea is at four.\n\n## Lunch\n\n" + "It was soup, and there was much of it. " * 3
     for limit in range(30, 60):
         assert snippet(text, "tea", limit) == "Tea is at four."
+
+
+# Several hits
+
+
+def hit_of(text, terms=None, score=0.5, **metadata):
+    node = TextNode(text=text, metadata={"path": "a.md", **metadata})
+    return MemoryEntry(node, score, terms or {})
+
+
+DAY_AT_SEA = "It was a long day at sea. " * 60
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("", 0),
+        ("abcd", 1),
+        ("abcde", 2),
+        ("\u00e9t\u00e9", 1),
+        ("\u6f22\u5b57", 2),
+        ("\u6f22\u5b57abcde", 4),
+    ],
+)
+def test_four_latin_characters_are_a_token_and_any_other_is_one(text, count):
+    assert estimate_tokens(text) == count
+
+
+def test_the_first_hit_gets_twenty_tokens_however_small_the_budget_is():
+    [entry] = with_snippets([hit_of(DAY_AT_SEA)] * 3, [], 1)
+    assert (
+        entry.snippet
+        == "It was a long day at sea. It was a long day at sea. It was a long day at sea."
+    )
+
+
+def test_all_hits_together_fit_in_the_budget():
+    path = f"{'voyage/' * 12}log.md"
+    entries = with_snippets([hit_of(DAY_AT_SEA, path=path)] * 4, [], 300)
+    assert len(entries) == 4
+    assert 250 < sum(estimate_tokens(entry.block) for entry in entries) <= 300
+
+
+def test_a_hit_can_use_what_shorter_hits_before_it_left():
+    short, long = with_snippets([hit_of("Tea."), hit_of(DAY_AT_SEA)], [], 200)
+    assert short.snippet == "Tea."
+    assert len(long.snippet) > 600
+
+
+def test_the_rarest_term_of_a_hit_decides_what_is_quoted():
+    groups = [("cookie",), ("dog",), ("ginger", "ginger root"), ("absent",)]
+    weights = {"cookie": 1.0, "dog": 1.0, "ginger": 5.0}
+    text = f"Cookie is a dog. {'So it goes on and on. ' * 9}He hates ginger."
+    [entry] = with_snippets([hit_of(text, weights)], groups, 1)
+    assert entry.snippet.endswith("He hates ginger.")
+
+
+def test_front_matter_is_quoted_if_only_it_contains_a_term():
+    hit = hit_of("The valve is open.", {"marta": 2.0}, front_matter="status: open; owner: Marta")
+    [entry] = with_snippets([hit], [("marta",)], 100)
+    assert entry.snippet == "owner: Marta\n\nThe valve is open."
+
+
+def test_a_hit_has_the_date_above_its_snippet_and_a_score_of_at_most_one():
+    hit = hit_of("## 2026-11-18\n\nBoiler.\n", score=1.2, date="2026-11-30")
+    [entry] = with_snippets([hit], [], 100)
+    assert (entry.date, entry.score) == ("2026-11-18", 1.0)
+
+
+def test_encoded_bytes_are_not_quoted():
+    [entry] = with_snippets([hit_of(f"A picture: {'aB3x' * 40}.")], [], 100)
+    assert entry.snippet == "A picture: \u2026."

@@ -108,6 +108,19 @@ def test_long_names_of_other_places_leave_space_for_hits(tmp_path):
     assert sum(map(len, notes)) <= 610
 
 
+def test_if_not_all_hits_fit_other_words_are_suggested(tmp_path):
+    folder = tmp_path / ("folder" * 30)
+    folder.mkdir()
+    for number in range(12):
+        text = f"# Pump {number}\n\n{TEXT.format(number)}\n"
+        (folder / f"{'pump' * 40}{number}.md").write_text(text, "utf-8")
+    with ContextualIndex.open(tmp_path, embed_model="none") as index:
+        index.refresh()
+        answer = tools_over(index).retrieve(Retrieval(query="red valve", max_results=12))
+    assert len(answer.data["hits"]) < 12
+    assert "(Next: retrieve with path= or other words, or read a citation; " in answer.text
+
+
 def test_a_part_names_its_lines_and_the_next_call(tools):
     part = tools.read(Reading(path="log.md", lines=3))
     assert part.text.endswith("\n\n(lines 1 to 3 of 100)")
