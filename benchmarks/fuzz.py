@@ -38,15 +38,20 @@ from llama_index.core.schema import MetadataMode, TextNode
 from llama_index_contextual import ContextualNodePostprocessor, HeadingAwareMarkdownNodeParser
 from llama_index_contextual.context.answers import MAX_CHARS, refusal, split_answers
 from llama_index_contextual.memory.digest import QUOTE, MemoryEntry, visible
-from llama_index_contextual.memory.gate import MAX_QUERY, clean_message, gate, read_message
+from llama_index_contextual.memory.gate import (
+    MAX_QUERY,
+    clean_message,
+    parse_message,
+    reason_to_skip,
+)
 from llama_index_contextual.node_parser.front_matter import read_front_matter
 from llama_index_contextual.node_parser.packing import ChunkSettings, split_markdown
 from llama_index_contextual.retrievers.query import parse_query
-from llama_index_contextual.retrievers.query_dates import lexicon
+from llama_index_contextual.retrievers.query_dates import load_lexicon
 from llama_index_contextual.retrievers.sessions import sentences_of
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.text import replace_surrogates, short_hash
-from llama_index_contextual.utils.tokens import CHARS_PER_TOKEN, make_scale
+from llama_index_contextual.utils.tokens import CHARS_PER_TOKEN, make_counter
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import growth  # the tests' own
@@ -177,7 +182,7 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
     Returns:
         The start of the body, after the front matter.
     """
-    scale = make_scale(clean, settings.tokenizer)
+    counter = make_counter(clean, settings.tokenizer)
     body_start = read_front_matter(clean).end
     largest = max(settings.hard_limit, 4)  # a single letter can have four tokens
     covered = bytearray(len(clean))
@@ -191,7 +196,7 @@ def check_spans(clean: str, settings: ChunkSettings) -> int:
         promise(new_start > new_start_before, "chunks are not in order")
         is_overlap_before = not span.overlap or new_start <= end_before + 200
         promise(is_overlap_before, "overlap is not from the chunk before")
-        promise(span.tokens == scale.exact(span.start, span.end), "tokens are counted wrong")
+        promise(span.tokens == counter.tokens(span.start, span.end), "tokens are counted wrong")
         promise(span.tokens <= largest, "a chunk exceeds the limit")
         letters = sum(map(len, chunk.split()))
         promise(letters <= largest * CHARS_PER_TOKEN, "a chunk has too many letters")
@@ -230,10 +235,10 @@ def check_nodes(clean: str, nodes: list[Any], body_start: int) -> None:
 
 def check_message(message: str) -> None:
     """Pass a message to the gate and the query parser, and quote it in a digest."""
-    words = lexicon()
-    gate(message, words)
+    words = load_lexicon()
+    reason_to_skip(message, words)
     promise(len(clean_message(message)) <= MAX_QUERY, "a query is long")
-    query = read_message(message, words, TODAY)
+    query = parse_message(message, words, TODAY)
     for text in (query.text, query.subject, *sentences_of(query.text)):
         parse_query(text)
     shown = visible(message)

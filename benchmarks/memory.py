@@ -50,7 +50,7 @@ from llama_index_contextual import (
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.index.chunking import default_parser
 from llama_index_contextual.retrievers.asking import Question
-from llama_index_contextual.retrievers.query_dates import lexicon, split_words
+from llama_index_contextual.retrievers.query_dates import load_lexicon, split_words
 from llama_index_contextual.utils.dates import date_from_path
 
 if TYPE_CHECKING:
@@ -451,7 +451,7 @@ def shown_of(digest: MemoryDigest, question: NoteQuestion, gold: GoldLine, text:
     citing = [entry for entry in digest.entries if Place.of(entry.node.metadata).contains(gold)]
     snippet_words = words_of(" ".join(entry.snippet for entry in citing))
     words = words_of(text) - words_of(question.text)
-    words = {word for word in words if not lexicon().is_stop_word(word)}
+    words = {word for word in words if not load_lexicon().is_stop_word(word)}
     is_cited = bool(citing)
     share = len(words & snippet_words) / len(words) if words else float(is_cited)
     return Shown(is_cited, share)

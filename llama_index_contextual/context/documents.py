@@ -78,9 +78,10 @@ def _group(
     the chunks are joined.
     """
     chunks, text = _joined(nodes)
-    for document in (stored, original):
+    for document in (original, stored):
         if document and _contains(text_of(document), chunks):
             text = text_of(document)
+            break
     first_chunk = chunks[0].metadata
     shared, _ = metadata.bounded(original.metadata if original else {})
     for key in _SHARED_KEYS:

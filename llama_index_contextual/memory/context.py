@@ -66,7 +66,7 @@ class _Answer(NamedTuple):
 
 def gate_digest(message: str) -> MemoryDigest | None:
     """Return the empty digest of a message that needs no memory. None means that it may need it."""
-    reason = gate.gate(message, lexicon_of(message))
+    reason = gate.reason_to_skip(message, lexicon_of(message))
     return MemoryDigest(applicable=False, reason=reason) if reason else None
 
 
@@ -223,7 +223,10 @@ class MemoryContext:
         """
         limit = whole("max_results", max_results, most=_MAX_SEARCH_RESULTS)
         answer = self._search(
-            query, filters, min_relevance=self.settings.min_relevance, max_results=limit
+            self._question(query),
+            filters,
+            min_relevance=self.settings.min_relevance,
+            max_results=limit,
         )
         digest = self._digest(answer, ranking.without_repetitions(answer.hits, limit))
         unknown_words = answer.explanation.judgement.unknown_words
@@ -237,7 +240,7 @@ class MemoryContext:
     def _learned(self, message: str, seen: Collection[str], now: datetime | date) -> MemoryDigest:
         """Return the digest of ``ranking="learned"``."""
         settings = self.settings
-        parsed = gate.read_message(message, lexicon_of(message), _day(now))
+        parsed = gate.parse_message(message, lexicon_of(message), _day(now))
         is_question = parsed.form == "question"
         answer = self._answer(parsed, _day(now))
         hits = answer.hits
@@ -270,7 +273,10 @@ class MemoryContext:
         settings = self.settings
         text = gate.clean_message(message[: gate.MAX_MESSAGE])
         queries = gate.derive_queries(text, lexicon_of(text))
-        answers = [self._search(query, min_relevance=settings.min_relevance) for query in queries]
+        answers = [
+            self._search(self._question(query), min_relevance=settings.min_relevance)
+            for query in queries
+        ]
         pools = [answer.hits for answer in answers]
         today = _day(now) if settings.include_recency else None
         ranked = ranking.rank_by_formulas(pools, today, settings.half_life_days)
@@ -288,56 +294,61 @@ class MemoryContext:
             evergreen=self.settings.evergreen,
             now=now,
         )
-        aged = recency.aged([NodeWithScore(node=hit.node, score=hit.score) for hit in hits])
-        return ranking.best_first(
-            replace(hit, score=score) for hit, (score, _) in zip(hits, aged, strict=True)
-        )
+        nodes = [NodeWithScore(node=hit.node, score=hit.score) for hit in hits]
+        pairs = zip(hits, recency.aged_scores(nodes), strict=True)
+        return ranking.best_first(replace(hit, score=aged.score) for hit, aged in pairs)
 
     # Search
 
     def _answer(self, parsed: gate.ParsedMessage, today: date) -> _Answer:
         """Return the answer to a message. If it names only days, return the notes of these days."""
-        question: dict[str, Any] = {
-            "is_message": parsed.form == "message",
-            "subject": parsed.subject,
-            "today": today,
-        }
+        question = replace(self._question(parsed.text), subject=parsed.subject, today=today)
+        is_message = parsed.form == "message"
         if parsed.dates and not parsed.has_subject and self._can_filter:
             first = min(named.first for named in parsed.dates)
             last = max(named.last for named in parsed.dates)
-            answer = self._search(parsed.text, days_filter(first, last), **question)
+            notes_of_days = days_filter(first, last)
+            answer = self._search(question, notes_of_days, is_message=is_message)
             if answer.hits:
                 return answer
-        return self._search(parsed.text, min_relevance=self.settings.min_relevance, **question)
+        min_relevance = self.settings.min_relevance
+        return self._search(question, is_message=is_message, min_relevance=min_relevance)
+
+    def _question(self, text: str) -> Question:
+        """Return a query in the form that a fusion answers, with the settings of memory."""
+        settings = self.settings
+        return Question(
+            queries=(QueryBundle(text),),
+            is_explained=True,
+            half_life_days=settings.half_life_days,
+            evergreen=settings.evergreen if settings.include_recency else ("*",),
+        )
 
     def _search(
         self,
-        text: str,
+        question: Question,
         filters: MetadataFilters | None = None,
         *,
         is_message: bool = False,
         min_relevance: float | Literal["auto"] = 0.0,
         max_results: int = 0,
-        **question: Any,
     ) -> _Answer:
-        """Return the answer to a query.
+        """Return the answer to a question.
 
         Args:
-            text: The query.
+            question: The question.
             filters: Limits the search to some notes.
             is_message: Whether the text continues a conversation, so that sessions are ranked.
             min_relevance: The lowest relevance of a hit.
             max_results: The number of hits to search for, if it is larger than the pool.
-            **question: Further fields of :class:`~llama_index_contextual.retrievers.Question`.
         """
-        settings = self.settings
         retriever = copy.copy(self._fusion)
         if filters is not None:
             retriever = self._fusion.with_filters(filters)
         if is_message and retriever.mode is Mode.LEARNED:
             retriever.mode = Mode.MESSAGE
         pool = _MESSAGE_POOL if is_message else _POOL
-        retriever.similarity_top_k = max(pool, max_results, settings.max_results)
+        retriever.similarity_top_k = max(pool, max_results, self.settings.max_results)
         retriever.candidate_pool = max(retriever.similarity_top_k, retriever.candidate_pool)
         # Memory applies recency itself, and it must not be applied twice.
         postprocessors = [
@@ -347,14 +358,8 @@ class MemoryContext:
         ]
         retriever.node_postprocessors = postprocessors
         retriever.min_score = min_relevance
-        parsed = Question(
-            queries=(QueryBundle(text),),
-            is_explained=True,
-            half_life_days=settings.half_life_days,
-            evergreen=settings.evergreen if settings.include_recency else ("*",),
-            **question,
-        )
-        explanation = retriever.answer(parsed)
+        explanation = retriever.answer(question)
+        text = question.queries[0].query_str
         hits = self._entries_of(text, explanation, uses_ranks=bool(postprocessors))
         return _Answer(explanation, ranking.best_first(hits))
 

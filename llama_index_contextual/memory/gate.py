@@ -44,7 +44,7 @@ _POSSESSIVE = re.compile(r"['’]s?$|(?<=s)['’]$")
 # The gate
 
 
-def gate(message: str, lexicon: Lexicon) -> str:
+def reason_to_skip(message: str, lexicon: Lexicon) -> str:
     """Return the reason why a message needs no memory, or "" if it may need it.
 
     Slash commands, greetings, thanks and acknowledgements need no memory. Neither do fewer than
@@ -163,7 +163,7 @@ class ParsedMessage(NamedTuple):
     has_subject: bool
 
 
-def read_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
+def parse_message(message: str, lexicon: Lexicon, today: date) -> ParsedMessage:
     """Return the parsed message.
 
     Args:

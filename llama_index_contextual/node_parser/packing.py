@@ -38,7 +38,7 @@ from llama_index_contextual.node_parser.sections import (
     outline_of,
 )
 from llama_index_contextual.utils.language import detect_language, sentence_starts
-from llama_index_contextual.utils.tokens import Scale, make_scale
+from llama_index_contextual.utils.tokens import TokenCounter, make_counter
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n?|\n|\Z)")
 _PARAGRAPH_END = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[ \t]*(?:\r\n|\r(?!\n)|\n))+")
@@ -114,8 +114,8 @@ def split_markdown(
     body = front.end or int(text.startswith("\ufeff"))
     outline = outline_of(text, body, front.unread) if markdown else _paragraphs(text, body)
     marks = outline.marks
-    scale = make_scale(text, settings.tokenizer)
-    costs = scale.costs([mark.offset for mark in marks])
+    counter = make_counter(text, settings.tokenizer)
+    costs = counter.costs([mark.offset for mark in marks])
     sums = array("q", accumulate(costs, initial=0))
     sections = find_sections(text, outline, sums, settings.min_chunk_size, above)
     spans: list[Span] = []
@@ -124,7 +124,7 @@ def split_markdown(
         last = group[-1].last
         end = marks[last]._replace(strength=SECTION)
         packer = _Packer(
-            scale, settings, body, marks=[*marks[first:last], end], sums=sums[first : last + 1]
+            counter, settings, body, marks=[*marks[first:last], end], sums=sums[first : last + 1]
         )
         spans += [_with_headings(span, group, marks) for span in packer.pack()]
     return spans
@@ -244,7 +244,7 @@ def _marks_between_words(text: str, sentence: Mark, end: int, chunk_size: int) -
 class _Packer:
     """A packer of the marks of a group of sections into chunks."""
 
-    scale: Scale
+    counter: TokenCounter
     settings: ChunkSettings
     body: int  # the offset after the front matter
     marks: Sequence[Mark]  # ending with a mark at the end of the group
@@ -258,7 +258,7 @@ class _Packer:
     @cached_property
     def language(self) -> str:
         """Return the language of the document."""
-        return detect_language(self.scale.text[self.body :])
+        return detect_language(self.counter.text[self.body :])
 
     def pack(self) -> Iterator[Span]:
         """Yield the chunks."""
@@ -274,9 +274,9 @@ class _Packer:
                 last = self.best_cut(first, start)
             if last is None:
                 last = self.forced_cut(first)
-            end = self.scale.visible_end(start, self.marks[last].offset)
+            end = self.counter.visible_end(start, self.marks[last].offset)
             # Skip a chunk that adds nothing to the previous one.
-            if end > new_text and self.scale.is_text(start, end):
+            if end > new_text and self.counter.is_text(start, end):
                 yield self.span(self.marks[first:last], start, end)
             start = self.next_start(first, last)
             first = last
@@ -284,7 +284,7 @@ class _Packer:
     def span(self, marks: Sequence[Mark], start: int, end: int) -> Span:
         """Return the chunk of some marks, with the overlap before them."""
         first = marks[0]
-        tokens = self.scale.exact(start, end)
+        tokens = self.counter.tokens(start, end)
         atom = None
         if start == first.offset and first.is_inside_atom:
             atom = first.atom
@@ -299,7 +299,7 @@ class _Packer:
             path=(),  # see _with_headings
             kind=_kind(marks),
             tokens=tokens,
-            continues="" if atom is None else _continues(self.scale.text, atom),
+            continues="" if atom is None else _continues(self.counter.text, atom),
             overlap=first.offset - start,
         )
 
@@ -316,7 +316,7 @@ class _Packer:
             costs = [cost]
             if inside:
                 offsets = [part.offset for part in (mark, *inside, after)]
-                costs = self.scale.costs(offsets)
+                costs = self.counter.costs(offsets)
             marks += [mark, *inside]
             for part_cost in costs:
                 sums.append(sums[-1] + part_cost)
@@ -341,24 +341,24 @@ class _Packer:
             budget = self.settings.hard_limit
         if block.kind == "rule" or cost <= budget:
             return []
-        if not self.scale.exceeds(budget, block.offset, end):
+        if not self.counter.exceeds(budget, block.offset, end):
             return []
 
-        text = self.scale.text
+        text = self.counter.text
         if block.atom or block.kind in {"html", "heading"}:
             marks = list(_marks_between_lines(text, block, end))
         else:
             marks = _marks_between_sentences(text, block, end, self.language)
-        marks = [mark for mark in marks if not self.scale.cuts_run(mark.offset)]
+        marks = [mark for mark in marks if not self.counter.cuts_run(mark.offset)]
 
         longest_sentence = _CHUNKS_OF_A_SENTENCE * self.size - lead
         finer: list[Mark] = []
         edges = [block, *marks, block._replace(offset=end)]
         for mark, after in pairwise(edges):
             finer.append(mark)
-            if self.scale.exceeds(longest_sentence, mark.offset, after.offset):
+            if self.counter.exceeds(longest_sentence, mark.offset, after.offset):
                 words = _marks_between_words(text, mark, after.offset, self.size)
-                finer += [word for word in words if not self.scale.cuts_run(word.offset)]
+                finer += [word for word in words if not self.counter.cuts_run(word.offset)]
         return finer[1:]
 
     def best_cut(self, first: int, start: int) -> int | None:
@@ -378,7 +378,7 @@ class _Packer:
         sums = self.sums
         limit = self.size
         if start < marks[first].offset:
-            limit -= self.scale.exact(start, marks[first].offset)
+            limit -= self.counter.tokens(start, marks[first].offset)
         while True:
             after = bisect_right(sums, sums[first] + limit)
             candidates = range(first + 1, after)
@@ -389,7 +389,7 @@ class _Packer:
             upper_half = [number for number in fitting if sums[number] >= half]
             last = max(upper_half or fitting[-1:], key=self.value_of_cut)
             end = marks[last].offset
-            excess = self.scale.cost(start, end) - self.size
+            excess = self.counter.cost(start, end) - self.size
             if excess <= 0:
                 return last
             limit -= excess
@@ -409,7 +409,7 @@ class _Packer:
         after = bisect_right(sums, sums[first] + _MOST_MERGED * hard_limit) + 1
         for number, mark in enumerate(self.marks[first + 1 : after], start=first + 1):
             if mark.strength:
-                if self.scale.cost(start, mark.offset) <= hard_limit:
+                if self.counter.cost(start, mark.offset) <= hard_limit:
                     return number
                 break
         last_fitting = bisect_right(sums, sums[first] + self.size) - 1
@@ -433,8 +433,8 @@ class _Packer:
                 starts.append(mark.offset)
         before = self.marks[last - 1]
         if not starts and before.atom is None and before.kind in _BLOCKS_OF_SENTENCES:
-            starts = sentence_starts(self.scale.text, before.offset, end, self.language)
-        fitting = (start for start in starts if self.scale.exact(start, end) <= overlap)
+            starts = sentence_starts(self.counter.text, before.offset, end, self.language)
+        fitting = (start for start in starts if self.counter.tokens(start, end) <= overlap)
         return next(fitting, end)
 
 

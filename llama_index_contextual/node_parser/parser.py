@@ -149,8 +149,8 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
             min_chunk_size = min(_USUAL_MINIMUM, size // 8)
         super().__init__(
             chunk_size=size,
-            chunk_overlap=_at_most("chunk_overlap", chunk_overlap, size - 1, "less than", size),
-            min_chunk_size=_at_most("min_chunk_size", min_chunk_size, size, "at most", size),
+            chunk_overlap=_part_of_chunk("chunk_overlap", chunk_overlap, size),
+            min_chunk_size=_part_of_chunk("min_chunk_size", min_chunk_size, size, may_be_all=True),
             min_section_size=whole("min_section_size", min_section_size, least=0),
             tokenizer=_checked_tokenizer(tokenizer),
             keep_blocks=keep_blocks,
@@ -406,13 +406,17 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         return nodes
 
 
-def _at_most(name: str, value: object, most: int, relation: str, size: int) -> int:
-    """Return a size after checking it against ``chunk_size``."""
+def _part_of_chunk(name: str, value: object, chunk_size: int, *, may_be_all: bool = False) -> int:
+    """Return a number of tokens after checking that it is less than ``chunk_size``.
+
+    With ``may_be_all``, it can also be equal.
+    """
     number = whole(name, value, least=0)
-    if number > most:
-        sign = ">" if most == size else ">="
+    if may_be_all and number > chunk_size:
+        raise SettingError(f"`{name}` must be at most `chunk_size` (got {number} > {chunk_size}).")
+    if not may_be_all and number >= chunk_size:
         raise SettingError(
-            f"`{name}` must be {relation} `chunk_size` (got {number} {sign} {size})."
+            f"`{name}` must be less than `chunk_size` (got {number} >= {chunk_size})."
         )
     return number
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from llama_index.core.bridge.pydantic import Field, PlainSerializer
 from llama_index.core.callbacks import CallbackManager
@@ -58,6 +58,18 @@ def apply_multipliers(scores: Sequence[float], multipliers: Sequence[float]) -> 
         loss = (score - baseline) * (1 - multiplier)
         weighted.append(score - loss)
     return weighted
+
+
+class AgedScore(NamedTuple):
+    """The score of a node, reduced by its age.
+
+    Attributes:
+        score: The new score.
+        age_days: The age in days. None means that the node is undated or evergreen.
+    """
+
+    score: float
+    age_days: float | None
 
 
 class RecencyPostprocessor(Checked, BaseNodePostprocessor):
@@ -126,11 +138,8 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
             **fields,
         )
 
-    def aged(self, nodes: Sequence[NodeWithScore]) -> list[tuple[float, float | None]]:
-        """Return the new score and the age in days of each node.
-
-        The age is None if the node is undated or evergreen.
-        """
+    def aged_scores(self, nodes: Sequence[NodeWithScore]) -> list[AgedScore]:
+        """Return the new score and the age of each node, in the order of the nodes."""
         now = self.now or datetime.now().astimezone()
         if now.tzinfo is None:
             now = now.astimezone()
@@ -140,7 +149,7 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
             lost_share = 1.0 - decay(age or 0.0, self.half_life_days)
             multipliers.append(1.0 - self.weight * lost_share)
         scores = apply_multipliers(_finite_scores(nodes), multipliers)
-        return list(zip(scores, ages, strict=True))
+        return list(map(AgedScore, scores, ages))
 
     def _age(self, metadata: Mapping[str, Any], now: datetime) -> float | None:
         """Return the age of a node in days. None means that it is undated or evergreen."""
@@ -156,9 +165,9 @@ class RecencyPostprocessor(Checked, BaseNodePostprocessor):
     ) -> list[NodeWithScore]:
         nodes = checked_hits(nodes)
         ranked = []
-        for hit, (score, age) in zip(nodes, self.aged(nodes), strict=True):
-            order = (-score, age or 0.0, hit.node.node_id)
-            ranked.append((order, NodeWithScore(node=hit.node, score=score)))
+        for hit, aged in zip(nodes, self.aged_scores(nodes), strict=True):
+            order = (-aged.score, aged.age_days or 0.0, hit.node.node_id)
+            ranked.append((order, NodeWithScore(node=hit.node, score=aged.score)))
         ranked.sort(key=itemgetter(0))
         return [hit for _, hit in ranked[: self.top_k]]
 

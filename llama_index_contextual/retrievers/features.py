@@ -65,11 +65,12 @@ class Query:
         The table has the shape (alternatives, terms). It is true where an alternative belongs to a
         term.
         """
-        numbers = [frozenset(map(term_number, group)) for group in self.groups]
-        ascending = sorted(frozenset().union(*numbers))
-        belongs = [[number in group for group in numbers] for number in ascending]
-        shape = (len(ascending), len(numbers))
-        return np.array(ascending, np.uint64), np.array(belongs, np.bool_).reshape(shape)
+        numbers_of_terms = [frozenset(map(term_number, group)) for group in self.groups]
+        ascending = sorted(frozenset().union(*numbers_of_terms))
+        belongs = np.zeros((len(ascending), len(numbers_of_terms)), np.bool_)
+        for column, numbers in enumerate(numbers_of_terms):
+            belongs[:, column] = [number in numbers for number in ascending]
+        return np.array(ascending, np.uint64), belongs
 
     @cached_property
     def code_terms(self) -> frozenset[str]:
@@ -246,6 +247,8 @@ class HeadingFeature:
         """
         chunks = candidates.chunks
         size = len(candidates.node_ids)
+
+        # Find the labels that are terms of the query.
         numbers, belongs = query.alternatives
         alternatives, labels = find_sorted(numbers, chunks.labels)
         rows = chunks.label_rows[labels]
@@ -456,6 +459,22 @@ _FIXED_HITS = 3  # hits that always stay before the best chunk of a part
 _STEP = 1e-6  # log-odds between a lifted chunk and the hit before it
 
 
+class NamedChunk(NamedTuple):
+    """A chunk of a document that the query names. The best of several chunks is the greatest.
+
+    Attributes:
+        value: The value of the name.
+        grade: The value of the heading in the chunk, or for code the grade of the spelling.
+        score: The log-odds by the features before.
+        negated_row: The row, negated so that the first of equal chunks is the best.
+    """
+
+    value: float
+    grade: float
+    score: float
+    negated_row: int
+
+
 class NameFeature:
     """Whether the query is the name of a document: its file, title, alias or heading."""
 
@@ -475,13 +494,16 @@ class NameFeature:
         heading_values = candidates.chunks.name_values(name)
         if not candidates.named and not heading_values.any():
             return values
+
+        # Read which documents the query names.
         document_values = {}
         for row, info in candidates.described:
             node_id = candidates.node_ids[row]
             if node_id in candidates.named:
                 document_values[info.path or node_id] = candidates.named[node_id]
 
-        best: dict[tuple[str, bool], tuple[float, float, float, int]] = {}
+        # Find the best chunk of each document, among those that match the filters and the others.
+        best: dict[tuple[str, bool], NamedChunk] = {}
         for row, info in candidates.described:
             node_id = candidates.node_ids[row]
             document = info.path or node_id
@@ -490,11 +512,11 @@ class NameFeature:
             if value:
                 is_code = candidates.chunks.is_code[row]
                 grade = definition_grade(query, info) if is_code else heading_value
-                rank = (value, grade, float(candidates.scores[row]), -row)
+                chunk = NamedChunk(value, grade, float(candidates.scores[row]), -row)
                 key = (document, node_id in candidates.matching_ids)
-                best[key] = max(best.get(key, rank), rank)
-        for value, _, _, negated_row in best.values():
-            values[-negated_row] = value
+                best[key] = max(best.get(key, chunk), chunk)
+        for chunk in best.values():
+            values[-chunk.negated_row] = chunk.value
         return values
 
 

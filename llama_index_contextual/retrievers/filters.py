@@ -158,12 +158,13 @@ def suggest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) 
     """
     if isinstance(part, TagFilter):
         return _names_like(part.tag, "tags", map(tags_in, metadata_of_nodes))
-    path = part.path if isinstance(part, PathFilter) else None
-    if isinstance(part, MetadataFilter) and part.key == meta.PATH:
-        path = str(part.value)
-    if path is not None:
-        return _names_like(path.strip("/"), "folders", map(_folders_in, metadata_of_nodes))
-    if isinstance(part, (MetadataFilters, WordsFilter)) or part.key in meta.NAMES_TAKEN:
+    if isinstance(part, PathFilter):
+        return _folders_like(part.path, metadata_of_nodes)
+    if isinstance(part, (MetadataFilters, WordsFilter)):
+        return ""
+    if part.key == meta.PATH:
+        return _folders_like(str(part.value), metadata_of_nodes)
+    if part.key in meta.NAMES_TAKEN:
         return ""
     keys = [metadata.keys() - meta.NAMES_TAKEN for metadata in metadata_of_nodes]
     return _names_like(part.key, "keys", keys)
@@ -172,9 +173,14 @@ def suggest_names(part: Filter, metadata_of_nodes: Sequence[Mapping[str, Any]]) 
 def tags_in(metadata: Mapping[str, Any]) -> Iterator[str]:
     """Yield the tags of a node, without the ``#``."""
     for key in (meta.TAGS, meta.INLINE_TAGS):
-        for written in str(meta.value_of(metadata, key) or "").split(","):
-            if tag := written.strip().lstrip("#"):
+        for written in meta.text_value(metadata, key).split(","):
+            tag = written.strip().lstrip("#")
+            if tag:
                 yield tag
+
+
+def _folders_like(path: str, metadata_of_nodes: Sequence[Mapping[str, Any]]) -> str:
+    return _names_like(path.strip("/"), "folders", map(_folders_in, metadata_of_nodes))
 
 
 def _folders_in(metadata: Mapping[str, Any]) -> Iterable[str]:

@@ -134,31 +134,35 @@ def unaccented(text: str) -> str:
 def lexicon_of(text: str) -> Lexicon:
     """Return the words of English, Spanish, and the languages that a text may be in."""
     languages = LANGUAGES if HAS_CJK.search(text) else LANGUAGES[:2]
+
+    # Find the further languages that have the most stop words in the text.
     words = [word.casefold() for word in split_words(text[:_SAMPLE])]
-    counts = {
-        code: sum(word in listed_stop_words(code) for word in words)
-        for code in ("en", *FURTHER_LANGUAGES)
-    }
+    counts: dict[str, int] = {}
+    for code in ("en", *FURTHER_LANGUAGES):
+        stop_words = listed_stop_words(code)
+        counts[code] = sum(word in stop_words for word in words)
     most = max(counts.values())
-    language = detect_language(text)
-    likely = [code for code in FURTHER_LANGUAGES if code == language or counts[code] == most > 0]
+    detected = detect_language(text)
+    likely = [code for code in FURTHER_LANGUAGES if code == detected or counts[code] == most > 0]
+
     # The language of a text such as "letzten Freitag" cannot be detected, because it is too short.
-    if len(words) <= _MAX_WORDS_OF_DATE and (not most or len(words) > 1):
+    may_be_date = len(words) <= _MAX_WORDS_OF_DATE and (not most or len(words) > 1)
+    if may_be_date:
         phrase = text.strip(" ?!.").lower()
         likely += [
             code for code in FURTHER_LANGUAGES if _date_patterns(code).any_date.fullmatch(phrase)
         ]
-    return lexicon((*languages, *likely))
+    return load_lexicon((*languages, *likely))
 
 
 @cache
-def lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
+def load_lexicon(languages: tuple[str, ...] = LANGUAGES) -> Lexicon:
     """Return the words of some languages, and the small talk of all languages."""
     numbers: dict[str, int] = {}
     units: dict[str, str] = {}
     stop_words: set[str] = set()
     for language in languages:
-        data = _load(language)
+        data = _language_data(language)
         for key in ("months", "weekdays", "numbers", "ordinals"):
             numbers |= _with_unaccented(data[key])
         units |= _with_unaccented(data["units"])
@@ -185,19 +189,21 @@ def _phrases() -> Mapping[tuple[str, ...], str]:
     phrases: dict[tuple[str, ...], str] = {}
     for language in (*LANGUAGES, *FURTHER_LANGUAGES):
         for kind in _PHRASE_KINDS:
-            for phrase in _entries(_load(language), kind):
+            for phrase in _entries(_language_data(language), kind):
                 phrases.setdefault(tuple(split_words(unaccented(phrase))), kind)
     return phrases
 
 
 @cache
-def _load(language: str) -> Mapping[str, Any]:
+def _language_data(language: str) -> Mapping[str, Any]:
+    """Return the content of the YAML file of a language, with its months and weekdays."""
     file = files("llama_index_contextual") / "data" / "languages" / f"{language}.yaml"
     names = {kind: numbered_words(kind, language) for kind in ("months", "weekdays")}
     return {**names, **_YAML(file.read_text("utf-8")).get_single_data()}
 
 
 def _entries(data: Mapping[str, Any], key: str) -> list[str]:
+    """Return the items of a list that is written with commas."""
     entries = str(data.get(key) or "").split(",")
     return [entry.strip() for entry in entries if entry.strip()]
 
@@ -208,17 +214,17 @@ def _date_patterns(language: str) -> DatePatterns:
 
     Slots are numbered, because a slot can be in several alternatives of a pattern.
     """
-    data = _load(language)
+    data = _language_data(language)
     slots = {
         "day": r"[0-3]?\d",
         "mm": r"1[0-2]|0?[1-9]",
         "year": r"(?:19|20|21)\d\d(?![-/.][qwh]?\d)",
     }
-    digits = {"number": [r"\d{1,3}"], "ordinal": ["[1-4]"]}
+    in_digits = {"number": [r"\d{1,3}"], "ordinal": ["[1-4]"]}
     for slot in ("month", "weekday", "unit", "number", "ordinal"):
-        names = _with_unaccented(data[f"{slot}s"])
-        longest_first = sorted(names, key=lambda name: (-len(name), name))
-        slots[slot] = "|".join([*map(re.escape, longest_first), *digits.get(slot, [])])
+        words = _with_unaccented(data[f"{slot}s"])
+        longest_first = sorted(words, key=lambda word: (-len(word), word))
+        slots[slot] = "|".join([*map(re.escape, longest_first), *in_digits.get(slot, [])])
     patterns = []
     for entry in data["dates"]:
         body = _fill_slots(entry["pattern"], slots)
@@ -260,32 +266,33 @@ def closeness(day: date, named_dates: Sequence[NamedDate]) -> float:
     return 1 - min(days_after) / (DAYS_AFTER + 1) if days_after else 0.0
 
 
-def find_dates(text: str, today: date, words: Lexicon) -> tuple[NamedDate, ...]:
+def find_dates(text: str, today: date, lexicon: Lexicon) -> tuple[NamedDate, ...]:
     """Return the dates in a text, in order. ``5 to 8 March`` is one period.
 
     ``03/04/2026`` can be 3 April or March 4. In English, both are returned unless one is in the
     future. In other languages, it is 3 April.
     """
-    find = partial(_find_single_dates, today=today, words=words)
+    find = partial(_find_single_dates, today=today, lexicon=lexicon)
     return tuple(with_ranges(plain_digits(text), find)[:_MAX_DATES])
 
 
-def _find_single_dates(text: str, today: date, words: Lexicon) -> list[NamedDate]:
+def _find_single_dates(text: str, today: date, lexicon: Lexicon) -> list[NamedDate]:
     """Return the dates in a text, in order. If readings overlap, the longest is used.
 
     This includes impossible dates, so that "30 February" is not read as "February".
     """
-    readings = _with_year(text, today) | _in_words(text, today, words)
-    is_taken = bytearray(len(text))
+    readings = _readings_with_year(text, today) | _readings_in_words(text, today, lexicon)
+    longest_first = sorted(readings, key=lambda span: (span[0] - span[1], span))
+    is_taken = bytearray(len(text))  # 1 for each character of a chosen reading
     named_dates: list[NamedDate] = []
-    for start, end in sorted(readings, key=lambda span: (span[0] - span[1], span)):
+    for start, end in longest_first:
         if not any(is_taken[start:end]):
             is_taken[start:end] = b"\1" * (end - start)
             named_dates += [NamedDate(*period, start, end) for period in readings[start, end]]
     return sorted(named_dates, key=lambda named: named.start)
 
 
-def _with_year(text: str, today: date) -> Readings:
+def _readings_with_year(text: str, today: date) -> Readings:
     """Return the readings of dates with a year. If there are several, future ones are left out."""
     readings: Readings = {}
     for named in (*dates_in(text, is_question=True), *periods_in(text)):
@@ -296,22 +303,28 @@ def _with_year(text: str, today: date) -> Readings:
     return readings
 
 
-def _in_words(text: str, today: date, words: Lexicon) -> Readings:
+def _readings_in_words(text: str, today: date, lexicon: Lexicon) -> Readings:
     """Return the readings of the date patterns. For the same characters, the first one is used."""
     readings: Readings = {}
     lower = text.lower()
-    likely = [ways.patterns for ways in words.date_patterns if ways.any_date.search(lower)]
+    likely = [
+        patterns_of_language.patterns
+        for patterns_of_language in lexicon.date_patterns
+        if patterns_of_language.any_date.search(lower)
+    ]
     for pattern in chain.from_iterable(likely):
         for match in pattern.expression.finditer(text):
+            slots = _slots_of(match, lexicon)
             try:
-                periods = [pattern.meaning(_slots_of(match, words), pattern.value, today)]
+                periods = [pattern.meaning(slots, pattern.value, today)]
             except (ValueError, OverflowError):  # 31 April, or a year out of range
                 periods = []
             readings.setdefault(match.span(), periods)
     return readings
 
 
-def _slots_of(match: re.Match[str], words: Lexicon) -> Slots:
+def _slots_of(match: re.Match[str], lexicon: Lexicon) -> Slots:
+    """Return the values of the slots that a pattern matched."""
     slots: Slots = {}
     for name, text in match.groupdict().items():
         if text is None:
@@ -321,41 +334,45 @@ def _slots_of(match: re.Match[str], words: Lexicon) -> Slots:
         if slot == "mm":
             slots["month"] = int(word)
         elif slot == "unit":
-            slots[slot] = words.units.get(word, "day")
+            slots[slot] = lexicon.units.get(word, "day")
         else:
-            slots[slot] = int(word) if word.isdigit() else words.numbers[word]
+            slots[slot] = int(word) if word.isdigit() else lexicon.numbers[word]
     return slots
 
 
 # Meanings of date patterns
 
 
-def _unit(slots: Slots, value: int, today: date) -> Period:
+def _period_ago(slots: Slots, value: int, today: date) -> Period:
     """Return the day, week (from Monday), weekend, month, quarter or year some units ago."""
     unit = slots.get("unit", "day")
     units_back = slots.get("number", value)
-    size = _MONTHS_OF_UNIT.get(unit)
-    if size:
-        month = today.year * 12 + today.month - 1
-        first_month = (month // size - units_back) * size
-        return months_from(first_month // 12, first_month % 12 + 1, size)
+    months_of_unit = _MONTHS_OF_UNIT.get(unit)
+    if months_of_unit:
+        this_month = today.year * 12 + today.month - 1
+        first_month = (this_month // months_of_unit - units_back) * months_of_unit
+        return months_from(first_month // 12, first_month % 12 + 1, months_of_unit)
     if unit == "day":
         day = today - timedelta(days=units_back)
         return Period(day, day)
     sunday = today + timedelta(days=6 - today.weekday() - 7 * units_back)
-    return Period(sunday - timedelta(days=6 if unit == "week" else 1), sunday)
+    days_before_sunday = 6 if unit == "week" else 1
+    return Period(sunday - timedelta(days=days_before_sunday), sunday)
 
 
-def _past(slots: Slots, value: int, today: date) -> Period:
-    return Period(_unit(slots, value, today).first, today)
+def _until_today(slots: Slots, value: int, today: date) -> Period:
+    """Return the period from the start of the day, week, month or year some units ago to today."""
+    return Period(_period_ago(slots, value, today).first, today)
 
 
-def _weekday(slots: Slots, _: int, today: date) -> Period:
+def _last_weekday(slots: Slots, _: int, today: date) -> Period:
     """Return the most recent day before today with this weekday."""
-    return _unit({}, (today.weekday() - slots["weekday"] - 1) % 7 + 1, today)
+    days_back = (today.weekday() - slots["weekday"] - 1) % 7 + 1
+    day = today - timedelta(days=days_back)
+    return Period(day, day)
 
 
-def _recent(slots: Slots, today: date, in_year: Callable[[int], Sequence[Period]]) -> Period:
+def _latest(slots: Slots, today: date, in_year: Callable[[int], Sequence[Period]]) -> Period:
     """Return the first period in the given year, else the most recent one that has begun.
 
     Raises:
@@ -372,7 +389,7 @@ def _recent(slots: Slots, today: date, in_year: Callable[[int], Sequence[Period]
     return candidates[0]
 
 
-def _day(slots: Slots, _: int, today: date) -> Period:
+def _day_of_month(slots: Slots, _: int, today: date) -> Period:
     """Return a day of the given month, else of the most recent month that has this day."""
     day = slots["day"] if "day" in slots else slots["number"]
     months = [slots["month"]] if "month" in slots else range(12, 0, -1)
@@ -381,7 +398,7 @@ def _day(slots: Slots, _: int, today: date) -> Period:
         days = [existing_date(year, number, day) for number in months]
         return [Period(existing, existing) for existing in days if existing]
 
-    return _recent(slots, today, in_year)
+    return _latest(slots, today, in_year)
 
 
 def _part_of_year(slots: Slots, value: int, today: date) -> Period:
@@ -393,18 +410,18 @@ def _part_of_year(slots: Slots, value: int, today: date) -> Period:
         size = value or _MONTHS_OF_UNIT["quarter"]
         number = slots["ordinal"]
     first_month = (number - 1) * size + 1
-    return _recent(slots, today, lambda year: [months_from(year, first_month, size)])
+    return _latest(slots, today, lambda year: [months_from(year, first_month, size)])
 
 
-def _year(slots: Slots, _: int, __: date) -> Period:
+def _whole_year(slots: Slots, _: int, __: date) -> Period:
     return months_from(slots["year"], 1, 12)
 
 
 MEANINGS: Mapping[str, Meaning] = {
-    "ago": _unit,
-    "past": _past,
-    "weekday": _weekday,
-    "day": _day,
+    "ago": _period_ago,
+    "past": _until_today,
+    "weekday": _last_weekday,
+    "day": _day_of_month,
     "month": _part_of_year,
-    "year": _year,
+    "year": _whole_year,
 }

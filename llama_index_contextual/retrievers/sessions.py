@@ -264,24 +264,35 @@ def chunk_features(
     matching_ids = frozenset(table.node_ids)
     _, candidates = query_and_candidates(query, today, originals, table, keyword_data, matching_ids)
     matched = trust.get(keyword_data.retriever, 1.0) * candidates.matched
-
-    # Score the best sentence. A message of one sentence is itself the sentence.
-    sentence: Floats = np.zeros(len(table.node_ids))
-    vectors = [
-        ranking for ranking in rankings if not ranking.is_keyword and ranking.unfiltered_count
-    ]
-    deviations = [
-        float(np.std(ranking.unfiltered_scores)) for ranking in vectors if not ranking.query_number
-    ]
-    deviation = max(deviations, default=0.0)
-    sentences = [ranking for ranking in vectors if ranking.query_number] or vectors
-    for ranking in sentences if deviation else ():
-        above_last = ranking.scores - ranking.unfiltered_scores[-1]
-        above = trust.get(ranking.retriever, 1.0) * above_last
-        spread = table.by_row(ranking, above / (_DEVIATIONS * deviation))
-        sentence = np.maximum(sentence, spread)
-    values = np.column_stack([candidates.vector_scores, matched, sentence])
+    best_sentence = best_sentence_scores(rankings, table, trust)
+    values = np.column_stack([candidates.vector_scores, matched, best_sentence])
     shipped = shipped_weights("messages")
     weights = [shipped[name] for name in TEXT_FEATURES]
     weighted: Floats = values * np.array(weights)
     return weighted
+
+
+def best_sentence_scores(
+    rankings: Sequence[Ranking], table: ScoreTable, trust: Mapping[str, float]
+) -> Floats:
+    """Return the best vector score of each candidate for any sentence of the message.
+
+    Scores are measured from the lowest score of the ranking, in units of six standard deviations
+    of the scores for the whole message. A message of one sentence is itself the sentence.
+    """
+    best: Floats = np.zeros(len(table.node_ids))
+    vectors = [
+        ranking for ranking in rankings if not ranking.is_keyword and ranking.unfiltered_count
+    ]
+    originals = [ranking for ranking in vectors if ranking.query_number == 0]
+    sentences = [ranking for ranking in vectors if ranking.query_number > 0]
+    deviations = [float(np.std(ranking.unfiltered_scores)) for ranking in originals]
+    deviation = max(deviations, default=0.0)
+    if not deviation:
+        return best
+    for ranking in sentences or vectors:
+        above_lowest = ranking.scores - ranking.unfiltered_scores[-1]
+        trusted = trust.get(ranking.retriever, 1.0) * above_lowest
+        scores = table.by_row(ranking, trusted / (_DEVIATIONS * deviation))
+        best = np.maximum(best, scores)
+    return best

@@ -159,7 +159,7 @@ def grep(notes: Notes, arguments: Grep) -> Answer:
         SettingError: The expression or a filter is invalid, or the expression takes too long.
     """
     pattern = pattern_of(arguments.pattern, is_regex=arguments.regex)
-    passages = _admitted(notes.matching(pattern.is_in), arguments.filters)
+    passages = _matching_filters(notes.matching(pattern.is_in), arguments.filters)
     findings = Findings(arguments.max_results, arguments.per_file)
     for passage in passages:
         properties = filter(pattern.is_in, passage.properties)
@@ -241,7 +241,9 @@ def _expression(pattern: str) -> Callable[[str], int]:
     return find
 
 
-def _admitted(passages: Iterable[Passage], filters: MetadataFilters | None) -> Iterator[Passage]:
+def _matching_filters(
+    passages: Iterable[Passage], filters: MetadataFilters | None
+) -> Iterator[Passage]:
     """Yield the chunks that match the filters."""
     if filters is None:
         yield from passages

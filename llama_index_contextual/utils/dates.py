@@ -197,10 +197,15 @@ def date_from_path(path: str) -> date | None:
     It is the first valid date in the deepest folder or file name that has one.
     """
     path = path.replace("\\", "/")
-    dates = [
-        (-path.count("/", 0, named.end), named.start, named.first) for named in _ranges_in(path)
-    ]
-    return min(dates)[2] if dates else None
+    named_dates = _ranges_in(path)
+    if not named_dates:
+        return None
+
+    def deepest_first(named: NamedDate) -> tuple[int, int, date]:
+        depth = path.count("/", 0, named.end)
+        return -depth, named.start, named.first
+
+    return min(named_dates, key=deepest_first).first
 
 
 @lru_cache(maxsize=1024)  # the chunks of a document follow each other
@@ -217,25 +222,25 @@ def period_from_path(path: str) -> Period | None:
     if _YEAR_OF_NOTE.fullmatch(note.stem):
         return months_from(int(note.stem), 1, 12)
     for text in (note.stem, f"{note.parent.name}-{note.stem}"):
-        for named in _periods(text, _PERIODS):
+        for named in _find_periods(text, _PERIODS):
             return named.period
     return None
 
 
 def periods_in(text: str) -> Iterator[NamedDate]:
     """Yield the weeks, quarters and half-years that a text mentions with their year."""
-    return _periods(text, _WEEKS_TO_HALVES)
+    return _find_periods(text, _WEEKS_TO_HALVES)
 
 
-def _periods(text: str, forms: Sequence[re.Pattern[str]]) -> Iterator[NamedDate]:
+def _find_periods(text: str, forms: Sequence[re.Pattern[str]]) -> Iterator[NamedDate]:
     for form in forms:
         for match in form.finditer(text):
-            period = _period(match)
+            period = _period_of(match)
             if period:
                 yield NamedDate(*period, *match.span())
 
 
-def _period(match: re.Match[str]) -> Period | None:
+def _period_of(match: re.Match[str]) -> Period | None:
     """Return the period of a match of :data:`_PERIODS`, or None if the week does not exist."""
     year = int(match["year"])
     if match["week"]:
@@ -596,7 +601,7 @@ def parse_period(value: object) -> Period | None:
         period = iso_period(text)
         if period:
             return period
-        for named in _periods(text, _PERIODS):
+        for named in _find_periods(text, _PERIODS):
             if named.end - named.start == len(text):
                 return named.period
     first_text, is_interval, last_text = str(value).partition("/")

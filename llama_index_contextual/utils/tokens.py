@@ -49,7 +49,7 @@ _LINE_START = re.compile(r"\n(?=[^\S\r\n]*\S)")  # of a line that is not blank
 _CONTINUES_CHARACTER = 0b10  # the first bits of every UTF-8 byte that continues a character
 
 
-class Scale:
+class TokenCounter:
     """A counter of the tokens in slices of a document.
 
     Args:
@@ -89,14 +89,14 @@ class Scale:
         """Return the end of a slice without its trailing white space."""
         return start + len(self.text[start:end].rstrip())
 
-    def exact(self, start: int, end: int) -> int:
+    def tokens(self, start: int, end: int) -> int:
         """Return the number of tokens of a slice."""
         span = (start, end)
         if span not in self._counted:
-            self._counted[span] = self._tokens(start, end)
+            self._counted[span] = self._count_tokens(start, end)
         return self._counted[span]
 
-    def _tokens(self, start: int, end: int) -> int:
+    def _count_tokens(self, start: int, end: int) -> int:
         return self._count(self.part(start, end))
 
     def cost(self, start: int, end: int) -> int:
@@ -105,7 +105,7 @@ class Scale:
         Trailing white space costs nothing.
         """
         end = self.visible_end(start, end)
-        tokens = self.exact(start, end)
+        tokens = self.tokens(start, end)
         return _cost_of(self.part(start, end), tokens)
 
     def exceeds(self, budget: int, start: int, end: int) -> bool:
@@ -120,11 +120,11 @@ class Scale:
         costs: list[int] = []
         for start, end in itertools.pairwise(offsets):
             # These counts are not cached, because a document can have millions of parts.
-            costs.append(_cost_of(self.part(start, end), self._tokens(start, end)))
+            costs.append(_cost_of(self.part(start, end), self._count_tokens(start, end)))
         return costs
 
 
-class LineScale(Scale):
+class LineTokenCounter(TokenCounter):
     """A counter of cl100k tokens that tokenizes the whole lines of a document only once.
 
     No cl100k token crosses the line break before a line with text. So the whole lines of a slice
@@ -142,18 +142,18 @@ class LineScale(Scale):
             self._tokens_before = _cl100k_before(text, line_starts)
             self._line_starts = line_starts
 
-    def _tokens(self, start: int, end: int) -> int:
+    def _count_tokens(self, start: int, end: int) -> int:
         first = bisect_left(self._line_starts, start)
         last = bisect_right(self._line_starts, end) - 1
         if first < last and self.text[self._line_starts[last] : end].isspace():
             last -= 1  # white space at the end of a slice can be a single token
         if first >= last:
-            return super()._tokens(start, end)
+            return super()._count_tokens(start, end)
         tokens = self._tokens_before[last] - self._tokens_before[first]
         if start < self._line_starts[first]:
-            tokens += super()._tokens(start, self._line_starts[first])
+            tokens += super()._count_tokens(start, self._line_starts[first])
         if self._line_starts[last] < end:
-            tokens += super()._tokens(self._line_starts[last], end)
+            tokens += super()._count_tokens(self._line_starts[last], end)
         return tokens
 
 
@@ -171,8 +171,10 @@ def _least_cost(part: str) -> int:
     return math.ceil(letters / CHARS_PER_TOKEN + spaces / SPACES_PER_TOKEN)
 
 
-def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None = None) -> Scale:
-    """Return the scale of a document.
+def make_counter(
+    text: str, tokenizer: str | Callable[[str], Sized | int] | None = None
+) -> TokenCounter:
+    """Return the counter of a document.
 
     Args:
         text: The document, without lone surrogates.
@@ -187,10 +189,10 @@ def make_scale(text: str, tokenizer: str | Callable[[str], Sized | int] | None =
     if tokenizer is None:
         tokenizer = _default_tokenizer()
     if tokenizer == _CL100K:
-        return LineScale(text)
+        return LineTokenCounter(text)
     if isinstance(tokenizer, str):
-        return Scale(text, COUNTERS[tokenizer])
-    return Scale(text, functools.partial(_count, tokenizer))
+        return TokenCounter(text, COUNTERS[tokenizer])
+    return TokenCounter(text, functools.partial(_count, tokenizer))
 
 
 def _default_tokenizer() -> Any:

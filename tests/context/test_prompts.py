@@ -101,7 +101,8 @@ def run_of(window, **options):
     llm = Sized()
     llm.window = window
     run = _Run(LLMContextGenerator(llm, cache=False, **options), [], None)
-    return run, run._divide_window()
+    run._divide_window()
+    return run, run._workers()
 
 
 @pytest.mark.parametrize(

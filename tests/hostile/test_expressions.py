@@ -21,7 +21,7 @@ from pathspec import GitIgnoreSpec
 import llama_index_contextual as package
 from llama_index_contextual.app.folder.patterns import pattern_of, spec_of
 from llama_index_contextual.context.answers import refusal, split_answers
-from llama_index_contextual.retrievers.query_dates import FURTHER_LANGUAGES, LANGUAGES, lexicon
+from llama_index_contextual.retrievers.query_dates import FURTHER_LANGUAGES, LANGUAGES, load_lexicon
 
 # The parts of an expression; Python 3.10 has them elsewhere.
 kinds, parser = map(
@@ -131,7 +131,7 @@ def walked():
             yield f"{name}.{key}", value
         for function, pattern in calls_of(module):
             yield f"{name}.{function}", pattern
-    for ways in lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
+    for ways in load_lexicon((*LANGUAGES, *FURTHER_LANGUAGES)).date_patterns:
         yield "retrievers.query_dates.any_date", ways.any_date
         for pattern in ways.patterns:
             yield "retrievers.query_dates.date_patterns", pattern.expression

@@ -10,9 +10,9 @@ import pytest
 from growth import FACTOR, grows_too_fast
 
 from llama_index_contextual.memory.digest import HEADER, quoted
-from llama_index_contextual.memory.gate import MAX_MESSAGE, clean_message, gate
+from llama_index_contextual.memory.gate import MAX_MESSAGE, clean_message, reason_to_skip
 from llama_index_contextual.memory.snippets import choose_snippet
-from llama_index_contextual.retrievers.query_dates import find_dates, lexicon, unaccented
+from llama_index_contextual.retrievers.query_dates import find_dates, load_lexicon, unaccented
 from llama_index_contextual.retrievers.terms import terms_of
 
 HOSTILE = [
@@ -35,7 +35,7 @@ def slows(work, seed):
 
 
 def dates(text):
-    find_dates(text, date(2026, 4, 10), lexicon())
+    find_dates(text, date(2026, 4, 10), load_lexicon())
 
 
 def snippet(text):
@@ -45,7 +45,14 @@ def snippet(text):
 
 @pytest.mark.parametrize(
     "step",
-    [lambda text: gate(text, lexicon()), clean_message, quoted, snippet, unaccented, dates],
+    [
+        lambda text: reason_to_skip(text, load_lexicon()),
+        clean_message,
+        quoted,
+        snippet,
+        unaccented,
+        dates,
+    ],
     ids=["gate", "clean_message", "quoted", "snippet", "unaccented", "dates"],
 )
 @pytest.mark.long
@@ -55,5 +62,5 @@ def test_every_step_of_memory_is_linear(step):
 
 def test_a_message_is_read_up_to_its_limit():
     question = "\nwhere did Marta move to?"
-    assert not gate(" " * (MAX_MESSAGE - len(question)) + question, lexicon())
-    assert gate(" " * MAX_MESSAGE + question, lexicon()) == "empty message"
+    assert not reason_to_skip(" " * (MAX_MESSAGE - len(question)) + question, load_lexicon())
+    assert reason_to_skip(" " * MAX_MESSAGE + question, load_lexicon()) == "empty message"

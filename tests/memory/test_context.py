@@ -399,10 +399,10 @@ async def test_no_step_of_an_answer_runs_on_the_event_loop(memory, monkeypatch):
 
         monkeypatch.setattr(module, name, step)
 
-    watched(context.gate, "read_message")
+    watched(context.gate, "parse_message")
     watched(context, "with_snippets")
     assert (await memory.aget("what does JC's dog love?", now=NOW)).entries
-    assert set(threads) == {"read_message", "with_snippets"}
+    assert set(threads) == {"parse_message", "with_snippets"}
     assert threading.current_thread() not in threads.values()
 
 

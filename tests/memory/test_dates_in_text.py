@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from llama_index_contextual.retrievers.query_dates import find_dates, lexicon, lexicon_of
+from llama_index_contextual.retrievers.query_dates import find_dates, lexicon_of, load_lexicon
 from llama_index_contextual.utils.dates import NamedDate
 
 TODAY = date(2026, 4, 10)
@@ -84,14 +84,14 @@ def shown(named):
 
 @pytest.mark.parametrize(("text", "expected"), CASES)
 def test_dates_in_a_message(text, expected):
-    assert [shown(named) for named in find_dates(text, TODAY, lexicon())] == (
+    assert [shown(named) for named in find_dates(text, TODAY, load_lexicon())] == (
         [expected] if expected else []
     )
 
 
 def test_dates_are_read_in_order_with_their_positions():
     text = "Was it yesterday or on 5 April?"
-    dates = find_dates(text, TODAY, lexicon())
+    dates = find_dates(text, TODAY, load_lexicon())
     assert [text[named.start : named.end] for named in dates] == ["yesterday", "5 April"]
 
 
@@ -103,7 +103,7 @@ def test_distance_to_a_range():
 
 @given(st.text(max_size=120), st.dates(date(1990, 1, 1), date(2150, 1, 1)))
 def test_any_text_on_any_day_has_ranges_in_order(text, today):
-    for named in find_dates(text, today, lexicon()):
+    for named in find_dates(text, today, load_lexicon()):
         assert named.first <= named.last
 
 
@@ -112,7 +112,7 @@ def test_any_text_on_any_day_has_ranges_in_order(text, today):
     st.sampled_from(["yesterday", "last friday", "3 days ago", "May 1"]),
 )
 def test_ambiguous_dates_are_in_the_past(today, text):
-    [named] = find_dates(text, today, lexicon())
+    [named] = find_dates(text, today, load_lexicon())
     assert named.last <= today
 
 
@@ -151,7 +151,7 @@ def test_ambiguous_dates_are_in_the_past(today, text):
     ],
 )
 def test_days_in_digits_are_read_in_all_common_forms(text, days):
-    dates = find_dates(text, TODAY, lexicon())
+    dates = find_dates(text, TODAY, load_lexicon())
     shown = [
         f"{period.first}" if period.first == period.last else f"{period.first}/{period.last}"
         for period in dates
@@ -204,7 +204,7 @@ def test_a_range_includes_all_its_days(text, days):
 
 def test_a_range_spans_the_text_of_both_ends():
     text = "was it 5 to 8 March or not"
-    [named] = find_dates(text, TODAY, lexicon())
+    [named] = find_dates(text, TODAY, load_lexicon())
     assert text[named.start : named.end] == "5 to 8 March"
 
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from llama_index_contextual.memory.gate import (
     MAX_MESSAGE,
     clean_message,
-    gate,
     is_question,
-    read_message,
+    parse_message,
+    reason_to_skip,
 )
-from llama_index_contextual.retrievers.query_dates import lexicon, lexicon_of
+from llama_index_contextual.retrievers.query_dates import lexicon_of, load_lexicon
 
 SKIPPED = {
     "slash command": [
@@ -274,32 +274,34 @@ I'm allergic to peanuts
     [(reason, message) for reason, messages in SKIPPED.items() for message in messages],
 )
 def test_trivial_messages_are_skipped_with_the_reason(reason, message):
-    assert gate(message, lexicon()) == reason
+    assert reason_to_skip(message, load_lexicon()) == reason
 
 
 @pytest.mark.parametrize("message", ASKED)
 def test_messages_that_could_need_memory_pass_the_gate(message):
-    assert not gate(message, lexicon())
+    assert not reason_to_skip(message, load_lexicon())
 
 
 @pytest.mark.parametrize("message", NEEDS_NONE.strip().splitlines())
 def test_everyday_small_talk_needs_no_memory(message):
-    assert gate(message, lexicon_of(message))
+    assert reason_to_skip(message, lexicon_of(message))
 
 
 @pytest.mark.parametrize("message", NEEDS_MEMORY.strip().splitlines())
 def test_short_questions_and_news_need_memory_in_any_language(message):
-    assert not gate(message, lexicon_of(message))
+    assert not reason_to_skip(message, lexicon_of(message))
 
 
 def test_words_that_are_no_small_talk_of_their_own_are_too_few():
-    assert gate("everyone again", lexicon()) == "fewer than three words and no question"
-    assert gate("thanks everyone again", lexicon()) == "thanks"
+    assert (
+        reason_to_skip("everyone again", load_lexicon()) == "fewer than three words and no question"
+    )
+    assert reason_to_skip("thanks everyone again", load_lexicon()) == "thanks"
 
 
 def test_an_earlier_digest_alone_is_not_a_message():
     pasted = "ok\n\n## Relevant prior context\n- [MEMORY.md#L22-L24] Color preference: blue\n- [a.md#L1] More words here\n"  # noqa: E501
-    assert gate(pasted, lexicon()) == "acknowledgement"
+    assert reason_to_skip(pasted, load_lexicon()) == "acknowledgement"
 
 
 def test_text_after_an_earlier_digest_is_read():
@@ -309,7 +311,7 @@ def test_text_after_an_earlier_digest_is_read():
 
 @given(st.text(max_size=300))
 def test_any_message_gets_an_answer(message):
-    assert gate(message, lexicon()) in {"", *SKIPPED}
+    assert reason_to_skip(message, load_lexicon()) in {"", *SKIPPED}
 
 
 def test_a_long_message_is_cut_after_a_whole_word():
@@ -327,7 +329,10 @@ def test_a_long_message_is_cut_after_a_whole_word():
 
 
 def test_only_the_first_characters_of_a_message_are_read():
-    assert gate(" " * MAX_MESSAGE + "where does Marta work?", lexicon()) == "empty message"
+    assert (
+        reason_to_skip(" " * MAX_MESSAGE + "where does Marta work?", load_lexicon())
+        == "empty message"
+    )
 
 
 @pytest.mark.parametrize(
@@ -348,7 +353,7 @@ def test_a_particle_only_makes_a_question_at_the_end(text, asks):
     ],
 )
 def test_a_single_letter_is_not_a_subject(message, has_subject):
-    parsed = read_message(message, lexicon_of(message), date(2026, 4, 10))
+    parsed = parse_message(message, lexicon_of(message), date(2026, 4, 10))
     assert parsed.has_subject == has_subject
 
 
@@ -369,4 +374,4 @@ def test_inline_code_is_not_a_fence():
     ],
 )
 def test_stop_words_are_not_a_subject(message, subject):
-    assert read_message(message, lexicon_of(message), date(2026, 4, 10)).subject == subject
+    assert parse_message(message, lexicon_of(message), date(2026, 4, 10)).subject == subject

@@ -7,14 +7,14 @@ from datetime import date
 
 import pytest
 
-from llama_index_contextual.memory.gate import gate
+from llama_index_contextual.memory.gate import reason_to_skip
 from llama_index_contextual.retrievers.query_dates import (
     FURTHER_LANGUAGES,
     LANGUAGES,
     MEANINGS,
     find_dates,
-    lexicon,
     lexicon_of,
+    load_lexicon,
 )
 
 TODAY = date(2026, 4, 10)  # a Friday
@@ -92,7 +92,7 @@ DAYS = [
 
 @pytest.mark.parametrize("code", SPACED)
 def test_every_language_has_every_kind_of_words(code):
-    words = lexicon((code,))
+    words = load_lexicon((code,))
     assert {*words.phrases.values()} == {"greeting", "thanks", "acknowledgement", "filler"}
     assert len(words.stop_words) > 100
     counts = Counter(words.numbers.values())
@@ -109,12 +109,12 @@ def test_every_language_has_every_kind_of_words(code):
     ("reason", "message"), [(kind, text) for kind, texts in SMALL_TALK.items() for text in texts]
 )
 def test_small_talk_needs_no_memory_in_any_language(reason, message):
-    assert gate(message, lexicon_of(message)) == reason
+    assert reason_to_skip(message, lexicon_of(message)) == reason
 
 
 @pytest.mark.parametrize("message", ASKED)
 def test_questions_need_memory_in_any_language(message):
-    assert not gate(message, lexicon_of(message))
+    assert not reason_to_skip(message, lexicon_of(message))
 
 
 @pytest.mark.parametrize(("text", "first", "last"), DAYS)

@@ -9,9 +9,9 @@ from llama_index_contextual.memory.gate import (
     count_words,
     form_of,
     is_question,
-    read_message,
+    parse_message,
 )
-from llama_index_contextual.retrievers.query_dates import lexicon, split_words
+from llama_index_contextual.retrievers.query_dates import load_lexicon, split_words
 
 
 def test_fenced_code_is_left_out_even_when_it_never_closes():
@@ -95,13 +95,13 @@ def test_the_form_of_a_text(text, form):
     ],
 )
 def test_a_message_that_only_names_a_day_has_no_subject(message, has_subject):
-    asked = read_message(message, lexicon(), date(2026, 4, 10))
+    asked = parse_message(message, load_lexicon(), date(2026, 4, 10))
     assert asked.has_subject is has_subject
     assert [named.first for named in asked.dates] == [date(2026, 4, 9)]
 
 
 @given(st.text(max_size=200))
 def test_any_text_can_be_parsed(text):
-    asked = read_message(text, lexicon(), date(2026, 4, 10))
+    asked = parse_message(text, load_lexicon(), date(2026, 4, 10))
     assert asked.form in {"question", "message"}
     assert asked.text == clean_message(text)

@@ -106,7 +106,7 @@ def test_a_naive_time_is_read_in_the_time_zone_of_now():
     ],
 )
 def test_the_sources_of_a_date_in_order(metadata, age):
-    [(_, measured_age)] = RecencyPostprocessor(now=NOW).aged([hit("n", 1.0, **metadata)])
+    [(_, measured_age)] = RecencyPostprocessor(now=NOW).aged_scores([hit("n", 1.0, **metadata)])
     assert measured_age == age
 
 
@@ -149,7 +149,7 @@ def test_a_missing_score_is_the_lowest_of_the_pool(missing):
 
 def test_the_date_can_have_another_key():
     recency = RecencyPostprocessor(now=NOW, date_key="updated")
-    [(_, age)] = recency.aged([hit("n", 1.0, date="2020-01-01", updated="2026-04-09")])
+    [(_, age)] = recency.aged_scores([hit("n", 1.0, date="2020-01-01", updated="2026-04-09")])
     assert age == 1
 
 
@@ -174,7 +174,7 @@ def test_the_weight_limits_the_effect_of_age():
     ancient = [hit("ancient", 1.0, date="1990-01-01"), hit("base", 0.0, date="2026-04-10")]
 
     def left(weight):
-        return RecencyPostprocessor(now=NOW, weight=weight).aged(ancient)[0][0]
+        return RecencyPostprocessor(now=NOW, weight=weight).aged_scores(ancient)[0][0]
 
     assert left(1.0) == pytest.approx(0)
     assert left(0.2) == pytest.approx(0.8)
@@ -219,13 +219,13 @@ def test_the_settings_are_in_the_signature():
 
 @pytest.mark.parametrize("now", [date(2026, 4, 10), datetime(2026, 4, 10, 9)])  # noqa: DTZ001
 def test_now_can_be_a_day_or_a_time(now):
-    [(_, age)] = RecencyPostprocessor(now=now).aged([hit("n", 1.0, date="2026-04-09")])
+    [(_, age)] = RecencyPostprocessor(now=now).aged_scores([hit("n", 1.0, date="2026-04-09")])
     assert age == 1
 
 
 def test_now_is_the_clock_by_default():
     yesterday = datetime.now().astimezone().date() - timedelta(days=1)
-    [(_, age)] = RecencyPostprocessor().aged([hit("n", 1.0, date=yesterday.isoformat())])
+    [(_, age)] = RecencyPostprocessor().aged_scores([hit("n", 1.0, date=yesterday.isoformat())])
     assert age in {1, 2}  # midnight can pass in between
 
 
@@ -338,7 +338,7 @@ def test_now_survives_serialization(now):
 
 def test_a_naive_now_is_compared_with_aware_times():
     noon = datetime(2026, 4, 10, 12)  # noqa: DTZ001
-    [(_, age)] = RecencyPostprocessor(now=noon).aged(
+    [(_, age)] = RecencyPostprocessor(now=noon).aged_scores(
         [hit("n", 1.0, date="2026-04-08T12:00:00+00:00")]
     )
     assert 1 < age < 3

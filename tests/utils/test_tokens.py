@@ -33,11 +33,11 @@ PIECES = [
 def test_a_slice_has_the_same_count_as_its_text_alone(tokenizer, parts, data):
     text = "".join(parts)
     offsets = [0, *itertools.accumulate(map(len, parts))]
-    scale = tokens.make_scale(text, tokenizer)
-    assert len(scale.costs(offsets)) == len(parts)
+    counter = tokens.make_counter(text, tokenizer)
+    assert len(counter.costs(offsets)) == len(parts)
     start, stop = sorted(data.draw(st.tuples(st.sampled_from(offsets), st.sampled_from(offsets))))
     end = start + len(text[start:stop].rstrip())
-    assert scale.exact(start, end) == tokens.make_scale(text[start:end], tokenizer).exact(
+    assert counter.tokens(start, end) == tokens.make_counter(text[start:end], tokenizer).tokens(
         0, end - start
     )
 
@@ -53,7 +53,7 @@ def test_a_slice_has_the_same_count_as_its_text_alone(tokenizer, parts, data):
 def test_any_slice_has_the_tokens_that_cl100k_gives_it(text, data):
     offsets = st.integers(0, len(text))
     start, end = sorted(data.draw(st.tuples(offsets, offsets)))
-    assert tokens.make_scale(text, "cl100k").exact(start, end) == tokens.count_cl100k(
+    assert tokens.make_counter(text, "cl100k").tokens(start, end) == tokens.count_cl100k(
         text[start:end]
     )
 
@@ -120,8 +120,8 @@ def test_the_tokenizer_of_settings_counts_unless_another_is_named():
 def test_the_default_is_cl100k_as_in_llama_index():
     for before in (None, Settings.tokenizer):
         llama_index.core.global_tokenizer = before
-        scale = tokens.make_scale("Cookie loves carrots.")
-        assert scale.exact(0, 21) == tokens.count_cl100k("Cookie loves carrots.")
+        counter = tokens.make_counter("Cookie loves carrots.")
+        assert counter.tokens(0, 21) == tokens.count_cl100k("Cookie loves carrots.")
 
 
 def one_token(_):
@@ -139,34 +139,34 @@ def one_token(_):
     ],
 )
 def test_a_long_token_costs_as_many_as_its_characters_need(text, cost):
-    scale = tokens.make_scale(text, one_token)
-    assert scale.exact(0, len(text)) == 1
-    assert scale.cost(0, len(text)) == cost
-    assert scale.exceeds(cost - 1, 0, len(text))
-    assert not scale.exceeds(cost, 0, len(text))
+    counter = tokens.make_counter(text, one_token)
+    assert counter.tokens(0, len(text)) == 1
+    assert counter.cost(0, len(text)) == cost
+    assert counter.exceeds(cost - 1, 0, len(text))
+    assert not counter.exceeds(cost, 0, len(text))
 
 
 def test_encoded_bytes_count_as_one_character_and_are_not_cut():
     run = "aB3x" * 40
-    scale = tokens.make_scale(f"ab {run} cd", len)
+    counter = tokens.make_counter(f"ab {run} cd", len)
     end = 3 + len(run)
-    assert scale.exact(0, end + 3) == len("ab … cd")
-    assert [scale.cuts_run(offset) for offset in (3, 4, end - 1, end)] == [False, True, True, False]
-    assert not scale.is_text(3, end)
-    assert not scale.is_text(2, end + 1)
-    assert scale.is_text(0, end)
+    assert counter.tokens(0, end + 3) == len("ab … cd")
+    assert [counter.cuts_run(offset) for offset in (3, 4, end - 1, end)] == [False, True, True, False]
+    assert not counter.is_text(3, end)
+    assert not counter.is_text(2, end + 1)
+    assert counter.is_text(0, end)
 
 
 @pytest.mark.parametrize("tokenizer", [str.split, lambda text: len(text.split())])
 def test_a_tokenizer_returns_tokens_or_their_number(tokenizer):
-    assert tokens.make_scale("a b c", tokenizer).exact(0, 5) == 3
+    assert tokens.make_counter("a b c", tokenizer).tokens(0, 5) == 3
 
 
 @pytest.mark.parametrize("answer", [{"input_ids": [1, 2]}, 1.5, None])
 def test_what_is_no_number_of_tokens_is_an_error_that_names_it(answer):
-    scale = tokens.make_scale("a b", lambda _: answer)
+    counter = tokens.make_counter("a b", lambda _: answer)
     with pytest.raises(SettingError, match=rf"\(it returned {type(answer).__name__}\)"):
-        scale.exact(0, 3)
+        counter.tokens(0, 3)
 
 
 @pytest.mark.parametrize(

@@ -140,13 +140,13 @@ class LLMContextGenerator(base.ContextGenerator):
     @property
     def source(self) -> str:
         """Return the model and the generator of the text before it: ``llm:qwen3:0.6b+pattern``."""
-        return f"{self._answers_of}+{PatternContextGenerator.name}"
+        return f"{self._model_source}+{PatternContextGenerator.name}"
 
     @property
     def version(self) -> str:  # type: ignore[override]
         """Return a hash of the model, the prompts and the version of the pattern context."""
         return short_hash(
-            [self._answers_of, _REVISION, *self.prompts, PatternContextGenerator.version]
+            [self._model_source, _REVISION, *self.prompts, PatternContextGenerator.version]
         )
 
     def available(self) -> bool:
@@ -154,13 +154,14 @@ class LLMContextGenerator(base.ContextGenerator):
         return not self.calls.is_paused
 
     @property
-    def _answers_of(self) -> str:
+    def _model_source(self) -> str:
+        """Return the source of the model's sentences, such as ``llm:qwen3:0.6b``."""
         return f"{self.name}:{self.model_name}"
 
     def _answer_version(self, document: base.SourceDocument) -> str:
         """Return a hash of the model and the prompt for a document, as a key for cached answers."""
         prompt = prompts.prompt_for(document, self.prompts)
-        return short_hash([self._answers_of, _REVISION, prompt])
+        return short_hash([self._model_source, _REVISION, prompt])
 
     def generate(
         self, nodes: Sequence[BaseNode], document: base.SourceDocument
@@ -298,7 +299,8 @@ class _Run:
         waiting = [document for document in self._documents if document.missing()]
         if not waiting:
             return
-        workers = await asyncio.to_thread(self._divide_window)
+        await asyncio.to_thread(self._divide_window)
+        workers = self._workers()
         slots = asyncio.Semaphore(workers)
         open_documents = asyncio.Semaphore(workers)
         tasks = [self._ask_about(document, slots, open_documents) for document in waiting]
@@ -389,13 +391,13 @@ class _Run:
         """
         pattern = PatternContextGenerator()
         contexts: list[base.ChunkContext | None] = []
-        free_contexts = pattern.generate(document.nodes, document.source)
-        for record, free in zip(document.known, free_contexts, strict=True):
+        pattern_contexts = pattern.generate(document.nodes, document.source)
+        for record, pattern_context in zip(document.known, pattern_contexts, strict=True):
             if record.text:
-                text = f"{free.text}\n{record.text}".lstrip("\n")
-                contexts.append(free._replace(text=text))
+                text = f"{pattern_context.text}\n{record.text}".lstrip("\n")
+                contexts.append(pattern_context._replace(text=text))
             elif self._generator.fallback:
-                contexts.append(free._replace(made_by=pattern))
+                contexts.append(pattern_context._replace(made_by=pattern))
             else:
                 contexts.append(None)
         return contexts
@@ -420,8 +422,8 @@ class _Run:
         is_local = calls.is_local(self._generator.llm)
         return base.ContextEstimate(chunks, self._cached, requests, tokens, is_local)
 
-    def _divide_window(self) -> int:
-        """Divide the model's context window, and return the number of concurrent calls.
+    def _divide_window(self) -> None:
+        """Set the number of chunks per call and the space for the document in a prompt.
 
         Do not call this on an event loop, because it may send a request to the model's server.
         """
@@ -430,7 +432,11 @@ class _Run:
         self._batch_size = max(1, min(self._generator.batch_size, window // 2 // _CHUNK_TOKENS))
         for_document = window - self._batch_size * _CHUNK_TOKENS - _INSTRUCTION_TOKENS
         self._window = max(1, int(for_document * _SAFETY), window // 8)
-        return self._generator.num_workers or (1 if calls.is_local(llm) else _WORKERS)
+
+    def _workers(self) -> int:
+        """Return the number of concurrent calls."""
+        default = 1 if calls.is_local(self._generator.llm) else _WORKERS
+        return self._generator.num_workers or default
 
     def _prompt(self, document: _Document, group: list[int]) -> prompts.FilledPrompt:
         source = document.source

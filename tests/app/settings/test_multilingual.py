@@ -18,7 +18,7 @@ from llama_index_contextual.app.index.chunking import default_parser
 from llama_index_contextual.app.settings.local import E5Embedding, LocalEmbedding
 from llama_index_contextual.app.settings.models import model_id, resolve_embedding
 from llama_index_contextual.utils.errors import MissingExtraError
-from llama_index_contextual.utils.tokens import count_cl100k, count_e5, e5_engine, make_scale
+from llama_index_contextual.utils.tokens import count_cl100k, count_e5, e5_engine, make_counter
 
 pytestmark = pytest.mark.long
 
@@ -118,11 +118,11 @@ def test_a_paragraph_that_the_model_reads_whole_is_one_chunk(e5):
     ["Ein Satz. Noch ein Satz, größer.\n\n- Punkt\n- 二つ目  の点", "日本 語。 fine ﬁne ㎏  ½ a"],
 )
 def test_counts_of_parts_add_up_at_words(text):
-    scale = make_scale(text, "e5")
+    counter = make_counter(text, "e5")
     marks = [0, *(match.start() for match in re.finditer(r"(?<=[ \n])\S", text)), len(text)]
-    assert sum(scale.costs(marks)) >= scale.exact(0, len(text)) == count_e5(text)
+    assert sum(counter.costs(marks)) >= counter.tokens(0, len(text)) == count_e5(text)
     for start, end in itertools.combinations(marks, 2):
-        assert scale.exact(start, end) == count_e5(text[start:end])
+        assert counter.tokens(start, end) == count_e5(text[start:end])
 
 
 def test_an_index_of_english_notes_answers_a_spanish_question_and_remembers_its_embedding(tmp_path):
