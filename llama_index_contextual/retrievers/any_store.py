@@ -29,7 +29,7 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
+from llama_index_contextual.retrievers.base import Candidate, Pool
 from llama_index_contextual.retrievers.filters import (
     REF_DOC_ALIASES,
     ItemFilter,

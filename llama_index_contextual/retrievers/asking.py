@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING, TypeAlias
@@ -14,9 +14,8 @@ from llama_index.core.indices.vector_store import VectorIndexRetriever
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 from llama_index.retrievers.bm25 import BM25Retriever
 
-from llama_index_contextual.retrievers.base import PoolRetriever
+from llama_index_contextual.retrievers.base import Candidate, Pool, PoolRetriever
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
 from llama_index_contextual.retrievers.rankings import KeywordMember, Ranking, rank_candidates
 from llama_index_contextual.retrievers.sessions import HALF_LIFE_DAYS
 from llama_index_contextual.retrievers.vector import ContextualVectorRetriever
@@ -48,7 +47,7 @@ class Question:
     """A question with settings beyond LlamaIndex's interface.
 
     Attributes:
-        queries: The query, followed by its variants or, for a message, by its sentences.
+        queries: The query, followed by its variants.
         is_explained: Whether to collect reasons, which takes as long as the fusion.
         subject: The part of the query that a relevant hit must contain. Empty means the whole
             query.
@@ -217,7 +216,7 @@ class Request:
     text: str
     queries: Sequence[QueryBundle]
     operators: tuple[str, ...]
-    operator_matches: frozenset[str] | None
+    operator_matches: Collection[str] | None
     notes: Sequence[str]
     size: int
     min_matching: int

@@ -1,11 +1,11 @@
-"""The base class of the keyword and vector retrievers of this package."""
+"""The base class of the keyword and vector retrievers of this package, and what they return."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from llama_index.core.base.base_retriever import BaseRetriever
 from llama_index.core.schema import BaseNode, NodeWithScore, QueryBundle
@@ -19,9 +19,34 @@ if TYPE_CHECKING:
     from llama_index.core.vector_stores.types import MetadataFilters
     from typing_extensions import Self
 
-    from llama_index_contextual.retrievers.bm25_index import Candidate, Pool
-
 T = TypeVar("T")
+
+
+class Candidate(NamedTuple):
+    """A hit of a retriever.
+
+    Attributes:
+        node_id: The id of the node.
+        score: The score by the retriever. None if it returns no scores.
+        node: The node, if the retriever has already loaded it.
+    """
+
+    node_id: str
+    score: float | None
+    node: BaseNode | None = None
+
+
+class Pool(NamedTuple):
+    """The best nodes of a retriever for one query.
+
+    Attributes:
+        matching: The best nodes that match the filters.
+        unfiltered: The best of all nodes. Their scores set the scale, so that filters change no
+            score.
+    """
+
+    matching: list[Candidate]
+    unfiltered: list[Candidate]
 
 
 class StoreReader(Protocol):

@@ -11,8 +11,7 @@ from llama_index.core.storage.docstore import BaseDocumentStore
 from llama_index.core.vector_stores.types import BasePydanticVectorStore, MetadataFilters
 
 from llama_index_contextual.retrievers.any_store import stored_nodes
-from llama_index_contextual.retrievers.base import PoolRetriever
-from llama_index_contextual.retrievers.bm25_index import Candidate, Pool, TermScores
+from llama_index_contextual.retrievers.base import Candidate, Pool, PoolRetriever
 from llama_index_contextual.retrievers.filters import (
     check_filters,
     describe_filter,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from llama_index_contextual.retrievers.base import StoreReader
+    from llama_index_contextual.retrievers.bm25_index import TermScores
     from llama_index_contextual.retrievers.node_index import KeywordView
 
 _MAX_NAMED = 50  # documents with the same name

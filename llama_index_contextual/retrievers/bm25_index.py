@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -34,10 +34,6 @@ from llama_index_contextual.retrievers.arrays import (
 from llama_index_contextual.retrievers.terms import Group, groups_of, is_day, language_of
 from llama_index_contextual.retrievers.words import words_of
 
-if TYPE_CHECKING:
-    from llama_index.core.schema import BaseNode
-
-
 K1 = 1.2
 B = 0.75
 _MAX_CACHED = 8  # queries whose postings are cached, because each is read several times
@@ -48,33 +44,6 @@ _NUMBER = np.dtype("<u8")  # the type of term numbers
 def idf(documents: int, document_frequency: int) -> float:
     """Return the weight of a term. A rare term has a high weight."""
     return float(np.log(1 + (documents - document_frequency + 0.5) / (document_frequency + 0.5)))
-
-
-class Candidate(NamedTuple):
-    """A hit of a retriever.
-
-    Attributes:
-        node_id: The id of the node.
-        score: The score by the retriever. None if it returns no scores.
-        node: The node, if the retriever has already loaded it.
-    """
-
-    node_id: str
-    score: float | None
-    node: BaseNode | None = None
-
-
-class Pool(NamedTuple):
-    """The best nodes of a retriever for one query.
-
-    Attributes:
-        matching: The best nodes that match the filters.
-        unfiltered: The best of all nodes. Their scores set the scale, so that filters change no
-            score.
-    """
-
-    matching: list[Candidate]
-    unfiltered: list[Candidate]
 
 
 class TermEvidence(NamedTuple):

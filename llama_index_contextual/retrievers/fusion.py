@@ -35,7 +35,7 @@ from llama_index_contextual.retrievers.sessions import fuse_sessions, sentences_
 from llama_index_contextual.utils.errors import ContextualWarning, amount, objects_of, one_of, whole
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from llama_index.core.callbacks import CallbackManager
     from llama_index.core.llms import LLM
@@ -263,21 +263,25 @@ class ContextualFusionRetriever(BaseRetriever):
         members = self.members
         query, *further = question.queries
         operators: tuple[str, ...] = ()
-        operator_matches = None
+        operator_matches: Collection[str] | None = None
         notes = []
+
+        # Turn the operators into filters, if there is a keyword retriever to check them.
         parsed = parse_query(query.query_str)
         keywords = asking.keyword_member_of(members) if parsed.operators else None
         if keywords is not None:
             query = replace(query, query_str=parsed.text)
-            operator_matches = frozenset(keywords.retriever.matching_ids(parsed.filters)) or None
-            if operator_matches:
+            matching_ids = frozenset(keywords.retriever.matching_ids(parsed.filters))
+            if matching_ids:
                 operators = parsed.operators
+                operator_matches = matching_ids
                 members = [member.with_operators(parsed.filters) for member in members]
             else:
                 notes = [f"ignored {' '.join(parsed.operators)}, because no node matches"]
                 warnings.warn(
                     f"Query {parsed.text!r}: {notes[0]}.", ContextualWarning, stacklevel=2
                 )
+
         if self.mode is Mode.MESSAGE:
             further += map(QueryBundle, sentences_of(query.query_str))
         is_learned = isinstance(self.mode, Mode)
@@ -319,29 +323,27 @@ class ContextualFusionRetriever(BaseRetriever):
         if keyword_data is not None:
             unique_ids, duplicates = _without_duplicates(unique_ids, table, keyword_data.chunks)
 
-        # Load the nodes.
+        # Load the nodes. In learned fusion, the relevance of the best hit is a factor of scores.
         size = len(unique_ids) if self.node_postprocessors else self.similarity_top_k
         nodes = asking.load_nodes(request.members, unique_ids, answers.nodes, size)
         likelihood = judgement.relevance
-        scale = 1.0
+        factor = 1.0
         if isinstance(self.mode, Mode) and likelihood is not None:
-            scale = likelihood
+            factor = likelihood
         hits = []
         for rank, (node_id, node) in enumerate(nodes.items(), start=1):
             score = scores[node_id]
-            also_at: list[str] = []
+            hit = Hit(
+                rank=rank,
+                node=NodeWithScore(node=node, score=factor * score),
+                fused=score,
+                credits=table.credits_of(node_id) if question.is_explained else (),
+                relevance=None if likelihood is None else likelihood * max(score, 0.0),
+            )
             if keyword_data is not None and node_id in duplicates:
                 also_at = _citations_of(duplicates[node_id], table, keyword_data.chunks)
-            hits.append(
-                Hit(
-                    rank=rank,
-                    node=NodeWithScore(node=node, score=scale * score),
-                    fused=score,
-                    credits=table.credits_of(node_id) if question.is_explained else (),
-                    relevance=None if likelihood is None else likelihood * max(score, 0.0),
-                    also_at=tuple(dict.fromkeys(also_at)),
-                )
-            )
+                hit = replace(hit, also_at=also_at)
+            hits.append(hit)
 
         notes = [*request.notes, *answers.notes, *filter(None, [note])]
         if keyword_data is not None and _is_behind(answers, table, keyword_data.chunks):
@@ -455,9 +457,10 @@ def _without_duplicates(
     return unique_ids, duplicates
 
 
-def _citations_of(rows: Sequence[int], table: ScoreTable, chunks: Chunks) -> list[str]:
-    """Return the citations of candidates. A candidate without a path is cited by its id."""
-    return [chunks.info(row).citation or table.node_ids[row] for row in rows]
+def _citations_of(rows: Sequence[int], table: ScoreTable, chunks: Chunks) -> tuple[str, ...]:
+    """Return the distinct citations of candidates. One without a path is cited by its id."""
+    citations = [chunks.info(row).citation or table.node_ids[row] for row in rows]
+    return tuple(dict.fromkeys(citations))
 
 
 def _is_behind(answers: Answers, table: ScoreTable, chunks: Chunks) -> bool:

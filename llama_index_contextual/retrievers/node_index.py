@@ -22,13 +22,8 @@ from llama_index.core.storage.docstore.utils import json_to_doc
 from llama_index.core.vector_stores.types import FilterOperator, MetadataFilters
 
 from llama_index_contextual.retrievers import arrays
-from llama_index_contextual.retrievers.bm25_index import (
-    Bm25Index,
-    Candidate,
-    Pool,
-    TermCollector,
-    TermScores,
-)
+from llama_index_contextual.retrievers.base import Candidate, Pool
+from llama_index_contextual.retrievers.bm25_index import Bm25Index, TermCollector, TermScores
 from llama_index_contextual.retrievers.chunk_info import (
     CHUNK_INFO_VERSION,
     ChunkInfoIndex,

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from datetime import date
 
     from llama_index_contextual.retrievers.arrays import Floats
+    from llama_index_contextual.retrievers.base import Candidate
     from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-    from llama_index_contextual.retrievers.bm25_index import Candidate
     from llama_index_contextual.retrievers.node_index import KeywordView
 
 _DEVIATIONS = 3  # standard deviations on each side of the mean that become the range 0 to 1
@@ -447,27 +447,29 @@ def query_and_candidates(
     """Return the query and the candidates in the form that features need."""
     nothing: Floats = np.zeros(len(table.node_ids))
     trust = trust_in(text, rankings, keyword_data)
-    weight_of_kind = {True: 0.0, False: 0.0}
-    for ranking in rankings:
-        weight_of_kind[ranking.is_keyword] += ranking.weight
-    scores_of_kind = {True: nothing.copy(), False: nothing.copy()}
-    cosines = matched = nothing
+    keyword_weight = sum(ranking.weight for ranking in rankings if ranking.is_keyword)
+    vector_weight = sum(ranking.weight for ranking in rankings if not ranking.is_keyword)
+    keyword_scores = nothing.copy()
+    vector_scores = nothing.copy()
+    cosines = nothing
+    matched = nothing
     for ranking in rankings:
         if not ranking.weight:
             continue
         values = table.by_row(ranking, stretch(ranking.scores, ranking.unfiltered_scores))
-        share = ranking.weight / weight_of_kind[ranking.is_keyword]
-        factor = trust.get(ranking.retriever, 1.0) * share
-        scores_of_kind[ranking.is_keyword] += factor * values
-        if not ranking.is_keyword:
+        trust_in_retriever = trust.get(ranking.retriever, 1.0)
+        if ranking.is_keyword:
+            keyword_scores += trust_in_retriever * (ranking.weight / keyword_weight) * values
+        else:
+            vector_scores += trust_in_retriever * (ranking.weight / vector_weight) * values
             cosines = values
         if ranking.query_number == 0 and ranking.retriever == keyword_data.retriever:
             matched = table.by_row(ranking, matched_shares(ranking, keyword_data))
     query = Query(text, today, keyword_data.terms.groups, np.array(keyword_data.terms.idfs))
     candidates = Candidates(
         node_ids=table.node_ids,
-        vector_scores=scores_of_kind[False],
-        keyword_scores=scores_of_kind[True],
+        vector_scores=vector_scores,
+        keyword_scores=keyword_scores,
         matched=matched,
         term_counts=keyword_data.terms.counts,
         nearness=keyword_data.nearness,

@@ -161,8 +161,8 @@ def judge(
         keyword_data: The data of the keyword index about the candidates. None if it was not read.
     """
     best_ids = list(table.best_first)[: _CLOSE_HITS if subject else 1]
-    best_id = best_ids[0] if best_ids else ""
-    is_named = table.has_feature(best_id, NameFeature.name)
+    judged_id = best_ids[0] if best_ids else ""
+    is_named = table.has_feature(judged_id, NameFeature.name)
     originals = {ranking.retriever: ranking for ranking in rankings if ranking.query_number == 0}
     evidence = Evidence(model="", spelled=is_spelled(text))
     unknown_words = ""
@@ -178,7 +178,7 @@ def judge(
         shares = terms.shares() or []
         words = max(shares, default=0.0)
         if shares:
-            best_id = best_ids[shares.index(words)]
+            judged_id = best_ids[shares.index(words)]
         evidence = evidence._replace(words=words, lead=_lead(originals.get(keywords.name)))
 
     # Judge the vector of the query.
@@ -189,7 +189,7 @@ def judge(
         evidence = evidence._replace(
             nearest=float(ranking.scores[0]),
             farthest=farthest,
-            cosine=max(ranking.score_of(best_id, farthest), farthest),
+            cosine=max(ranking.score_of(judged_id, farthest), farthest),
             model=ranking.model or "",
             spelled=ranking.model == E5 or evidence.spelled,
         )

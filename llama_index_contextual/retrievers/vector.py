@@ -19,8 +19,7 @@ from llama_index.core.vector_stores.types import (
 )
 
 from llama_index_contextual.retrievers.any_store import AnyStore, is_chroma
-from llama_index_contextual.retrievers.base import PoolRetriever
-from llama_index_contextual.retrievers.bm25_index import Pool
+from llama_index_contextual.retrievers.base import Pool, PoolRetriever
 from llama_index_contextual.retrievers.filters import check_filters, merge_filters
 from llama_index_contextual.utils import metadata
 from llama_index_contextual.utils.errors import (
@@ -40,8 +39,7 @@ if TYPE_CHECKING:
     from llama_index.core.schema import IndexNode, NodeWithScore, QueryBundle
     from typing_extensions import Self
 
-    from llama_index_contextual.retrievers.base import StoreReader
-    from llama_index_contextual.retrievers.bm25_index import Candidate
+    from llama_index_contextual.retrievers.base import Candidate, StoreReader
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from tables import ranked
 
-from llama_index_contextual.retrievers.bm25_index import Candidate
+from llama_index_contextual.retrievers.base import Candidate
 from llama_index_contextual.retrievers.rankings import Ranking, rank_candidates, stretch
 from llama_index_contextual.retrievers.rankings import fuse as fuse_into_a_table
 

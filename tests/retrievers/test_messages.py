@@ -10,8 +10,9 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from tables import ranked
 
+from llama_index_contextual.retrievers.base import Candidate
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.bm25_index import Candidate, TermScores
+from llama_index_contextual.retrievers.bm25_index import TermScores
 from llama_index_contextual.retrievers.chunk_info import (
     ChunkInfoIndex,
     InfoCollector,

@@ -19,8 +19,9 @@ from results import ids
 
 from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.settings.local import LocalEmbedding
+from llama_index_contextual.retrievers.base import Pool
 from llama_index_contextual.retrievers.bm25 import ContextualBM25Retriever
-from llama_index_contextual.retrievers.bm25_index import Pool, TermScores
+from llama_index_contextual.retrievers.bm25_index import TermScores
 from llama_index_contextual.retrievers.fusion import ContextualFusionRetriever
 from llama_index_contextual.retrievers.rankings import (
     FeatureColumn,

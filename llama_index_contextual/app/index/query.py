@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from llama_index_contextual.app.index.caches import Caches
     from llama_index_contextual.app.index.database import Rows, Snapshot
     from llama_index_contextual.app.index.settings import IndexSettings
-    from llama_index_contextual.retrievers.bm25_index import Pool
+    from llama_index_contextual.retrievers.base import Pool
     from llama_index_contextual.retrievers.names import NameIndex
 
 _T = TypeVar("_T")
