@@ -63,10 +63,7 @@ def without_repetitions(
     while queue and len(chosen) < max_results:
         hit = queue.pop(0)
         fingerprint = _word_pairs(hit.node.get_content())
-        similar = (
-            index for index, pairs in enumerate(fingerprints) if _nearly_equal(fingerprint, pairs)
-        )
-        index = next(similar, None)
+        index = _first_similar(fingerprint, fingerprints)
         if index is None:
             chosen.append(hit)
             fingerprints.append(fingerprint)
@@ -104,6 +101,16 @@ def _word_pairs(text: str) -> frozenset[int]:
     """Return the hashes of all pairs of neighbouring words in a text."""
     words = text.casefold().split()
     return frozenset(map(hash, pairwise(words))) or frozenset([hash(tuple(words))])
+
+
+def _first_similar(
+    fingerprint: frozenset[int], fingerprints: Sequence[frozenset[int]]
+) -> int | None:
+    """Return the index of the first nearly equal fingerprint, or None."""
+    for index, other in enumerate(fingerprints):
+        if _nearly_equal(fingerprint, other):
+            return index
+    return None
 
 
 def _nearly_equal(pairs: frozenset[int], other_pairs: frozenset[int]) -> bool:

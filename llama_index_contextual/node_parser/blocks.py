@@ -152,23 +152,31 @@ def _as_heading(match: re.Match[str]) -> str:
     return f"{marks} {title}".ljust(len(match[0]))
 
 
-def containers_of(masked: str) -> list[tuple[int, int]]:
-    """Return the start and end of each closed container, such as a callout, sorted by the end."""
+class Container(NamedTuple):
+    """The offsets of a callout or another container of blocks."""
+
+    start: int
+    end: int
+
+
+def containers_of(masked: str) -> list[Container]:
+    """Return the closed containers, sorted by their end."""
     if not _CONTAINER.search(masked):
         return []
-    containers: list[tuple[int, int]] = []
-    opened: list[tuple[str, int]] = []  # names and starts
+    containers: list[Container] = []
+    opened: list[tuple[str, int]] = []  # the names and starts of open containers
     for edge in _CONTAINER.finditer(without_code(masked)):
         name = edge["tag"] or ":"
         is_opening = not edge["slash"] and (edge["tag"] or edge["title"])
         if is_opening:
             opened.append((name, edge.start()))
             continue
+        # Close the innermost open container with this name, and those inside it.
         lowest = max(0, len(opened) - _DEEPEST_CONTAINER)
         for position in range(len(opened) - 1, lowest - 1, -1):
             opened_name, start = opened[position]
             if opened_name == name:
-                containers.append((start, edge.end()))
+                containers.append(Container(start, edge.end()))
                 del opened[position:]
                 break
     return containers

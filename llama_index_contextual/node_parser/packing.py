@@ -242,7 +242,7 @@ def _marks_between_words(text: str, sentence: Mark, end: int, chunk_size: int) -
 
 @dataclass
 class _Packer:
-    """A packer of the marks of a group of sections into chunks."""
+    """Packs the marks of a group of sections into chunks."""
 
     counter: TokenCounter
     settings: ChunkSettings
@@ -264,6 +264,7 @@ class _Packer:
         """Yield the chunks."""
         if self.sums[-1] - self.sums[0] > self.size:
             self.add_finer_marks()
+        # A chunk has the marks from first to last, and begins with an overlap from start.
         start = self.marks[0].offset
         first = 0
         while first < len(self.marks) - 1:

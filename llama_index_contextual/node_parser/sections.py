@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import pairwise
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import pyromark
@@ -22,6 +22,7 @@ import pyromark
 from llama_index_contextual.node_parser.blocks import (
     HTML_HEADING,
     Block,
+    Container,
     blocks_of,
     containers_of,
     mask,
@@ -116,7 +117,7 @@ class Outline:
 
     marks: list[Mark] = field(default_factory=list)
     headings: list[HeadingPlace] = field(default_factory=list)
-    containers: list[tuple[int, int]] = field(default_factory=list)  # such as callouts
+    containers: list[Container] = field(default_factory=list)
 
     def mark(self, masked: str, start: int, strength: int, kind: str) -> None:
         """Add a mark at the start of a block's first line, unless there is one already."""
@@ -266,8 +267,11 @@ class Section(NamedTuple):
         return next(filter(None, days), None)
 
 
-_Boundary: TypeAlias = tuple[int, HeadingPlace | tuple[int, int] | None]
-"""An offset, and the heading or container there, or None for a rule."""
+class _Boundary(NamedTuple):
+    """A place at which a section starts."""
+
+    offset: int
+    cause: HeadingPlace | Container | None  # None for a rule
 
 
 def find_sections(
@@ -321,25 +325,28 @@ def _paths(outline: Outline, rules: Iterable[int], path: Path) -> dict[int, Path
     callout belongs to the headings that were open at its start.
     """
     offsets = [mark.offset for mark in outline.marks]
-    boundaries: list[_Boundary] = [(offsets[number], None) for number in rules]
+    boundaries = [_Boundary(offsets[index], None) for index in rules]
     for container in outline.containers:
-        boundaries += [(edge, container) for edge in container]
-    boundaries += [(heading.mark, heading) for heading in outline.headings]
-    boundaries.sort(key=itemgetter(0))
+        boundaries.append(_Boundary(container.start, container))
+        boundaries.append(_Boundary(container.end, container))
+    boundaries += [_Boundary(heading.mark, heading) for heading in outline.headings]
+    boundaries.sort(key=attrgetter("offset"))
+
     paths = {0: path}
-    path_before: dict[tuple[int, int], Path] = {}  # by container
-    for offset, boundary in boundaries:
-        number = bisect_left(offsets, offset)
-        if isinstance(boundary, HeadingPlace):
-            path = _path_to(path, boundary)
-        elif boundary is not None:
-            before = path_before.setdefault(boundary, path)
+    path_before: dict[Container, Path] = {}
+    for offset, cause in boundaries:
+        mark_index = bisect_left(offsets, offset)
+        if isinstance(cause, HeadingPlace):
+            path = _path_to(path, cause)
+        elif cause is not None:
+            # At the end of a container, return to the path at its start.
+            before = path_before.setdefault(cause, path)
             if path == before:
                 continue
             path = before
-            if outline.marks[number].kind == "rule":  # the rule ends the section above it
-                number += 1
-        paths[number] = path
+            if outline.marks[mark_index].kind == "rule":  # the rule ends the section above it
+                mark_index += 1
+        paths[mark_index] = path
     return paths
 
 
