@@ -151,7 +151,12 @@ def test_encoded_bytes_count_as_one_character_and_are_not_cut():
     counter = tokens.make_counter(f"ab {run} cd", len)
     end = 3 + len(run)
     assert counter.tokens(0, end + 3) == len("ab … cd")
-    assert [counter.cuts_run(offset) for offset in (3, 4, end - 1, end)] == [False, True, True, False]
+    assert [counter.cuts_run(offset) for offset in (3, 4, end - 1, end)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
     assert not counter.is_text(3, end)
     assert not counter.is_text(2, end + 1)
     assert counter.is_text(0, end)
