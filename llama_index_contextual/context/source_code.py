@@ -141,12 +141,15 @@ def _by_keyword(line: str) -> tuple[str, str] | None:
     keyword = _DEFINED.match(line)
     assigned = _ASSIGNED.search(line)
     if keyword:
-        word, *names = keyword.groups()
+        word, type_name, name = keyword.groups()
         kind = _KINDS.get(word, word.partition(" ")[0])
-        if not assigned or kind != "variable":
-            return kind, ".".join(filter(None, names))
+        is_function_value = kind == "variable" and assigned  # const find = (text) => …
+        if not is_function_value:
+            return kind, ".".join(filter(None, (type_name, name)))
     function = assigned or _SIGNED.match(line)
-    return ("function", function[function.lastindex or 1]) if function else None
+    if function is None:
+        return None
+    return "function", function[function.lastindex or 1]
 
 
 def _by_signature(text: str, start: int, line: str) -> tuple[str, str] | None:

@@ -164,30 +164,45 @@ def _place_of(notes: Notes, target: str) -> _Place:
         DocumentError: No note matches. The message suggests the most similar notes.
     """
     written = _unquoted(notes, target).strip("![] ").partition("|")[0].strip()
-    inner = relative_path(notes, written)
-    parts = inner.split("#", _MAX_HASHES)
-    places = [
-        _Place("#".join(parts[:count]).strip(), "#".join(parts[count:]))
-        for count in range(len(parts), 0, -1)
-    ]
-    numbered = _NUMBERED.fullmatch(inner)
-    if numbered:
-        places.append(_Place(numbered[1], f"L{numbered[2]}-L{numbered[3] or numbered[2]}"))
+    places = _possible_places(relative_path(notes, written))
+
+    # Look for a note with this path.
     for place in (_Place(written, ""), *places):
         if notes.has(place.path):
             return place
+
+    # Look for a note with this name.
     names = _names(notes)
-    for name, fragment in places:  # a title can contain "#": "Meeting, C# too"
+    for name, fragment in places:
         folded = folded_name(name)
         # Folding drops the fragment of "a.md#L3", so this name would match without it.
         before_hash = name.rpartition("#")[0]
         has_fragment = folded_name(before_hash) == folded
         if folded in names and not has_fragment:
             return _Place(names[folded], fragment)
+
     folder = places[-1].path.rstrip("/")
     if any(path.startswith(f"{folder}/") for path in names.values()):
         raise DocumentError(f"{folder!r} is a folder. Call list with path={folder}.")
     raise DocumentError(f"There is no note {target!r}. {_hint(places[-1].path, names)}")
+
+
+def _possible_places(citation: str) -> list[_Place]:
+    """Return the ways to split a citation into a note and a place in it, likely ones first.
+
+    Each "#" can begin the place, or be a part of the name, as in "Meeting, C# too". The place can
+    also be lines in the form of other tools.
+    """
+    parts = citation.split("#", _MAX_HASHES)
+    places = []
+    for count in range(len(parts), 0, -1):
+        path = "#".join(parts[:count]).strip()
+        places.append(_Place(path, "#".join(parts[count:])))
+    numbered = _NUMBERED.fullmatch(citation)
+    if numbered:
+        path, first, last = numbered.groups()
+        places.append(_Place(path, f"L{first}-L{last or first}"))
+    return places
 
 
 def _unquoted(notes: Notes, target: str) -> str:
