@@ -148,6 +148,8 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
                 "`descriptions` must be a mapping of paths to texts, such as "
                 f"{{'api/': 'REST reference'}} (got {type(descriptions).__name__})."
             )
+
+        # Collect the fields of this class and of a subclass.
         fields = {
             "documents": None if documents is None else _document_list(documents),
             "docstore": docstore,
@@ -155,10 +157,12 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             "show_context_to_llm": show_context_to_llm,
             "descriptions": dict(descriptions or {}),
         }
-        stored = options.pop("generator", None)
+        stored_generator = options.pop("generator", None)
         for name in type(self).model_fields.keys() & options.keys():
             fields[name] = options.pop(name)
         options.pop("class_name", None)
+
+        # Collect the options of the generator.
         llm_options = {
             "llm": llm,
             "prompt": prompt,
@@ -172,11 +176,12 @@ class ContextualNodePostprocessor(Checked, TransformComponent, BaseNodePostproce
             name: value for name, value in llm_options.items() if value != _LLM_DEFAULTS.get(name)
         }
 
-        if isinstance(stored, base.ContextGenerator):
-            context = stored
-        elif stored is not None:
-            context = stored["spec"]
-            options = {**stored["options"], **options}
+        # Create the generator. LlamaIndex passes the field itself, or what to_dict() stored of it.
+        if isinstance(stored_generator, base.ContextGenerator):
+            context = stored_generator
+        elif stored_generator is not None:
+            context = stored_generator["spec"]
+            options = {**stored_generator["options"], **options}
         generator = registry.resolve_generator(context, **options)
         fields["context"] = registry.OFF if generator is None else generator.name
         super().__init__(**fields, generator=generator)
