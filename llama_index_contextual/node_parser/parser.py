@@ -33,8 +33,6 @@ from llama_index_contextual.utils.errors import (
 from llama_index_contextual.utils.tokens import COUNTERS
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from llama_index_contextual.node_parser.sections import Path
 
 _ANY_SUFFIX = "*"
@@ -191,9 +189,40 @@ class HeadingAwareMarkdownNodeParser(Checked, NodeParser):
         return {"callable": getattr(value, "__qualname__", type(value).__name__)}
 
     @classmethod
-    def from_defaults(cls, *arguments: Any, **settings: Any) -> Self:
+    def from_defaults(
+        cls,
+        chunk_size: int = 400,
+        chunk_overlap: int | None = None,
+        min_chunk_size: int | None = None,
+        min_section_size: int = 0,
+        tokenizer: str | Callable[[str], Any] | None = None,
+        keep_blocks: bool = False,
+        semantic: bool = True,
+        preserve_headers: bool = True,
+        markdown_suffixes: tuple[str, ...] = (_ANY_SUFFIX,),
+        include_metadata: bool = True,
+        include_prev_next_rel: bool = True,
+        callback_manager: CallbackManager | None = None,
+        id_func: Callable[[int, BaseNode], str] = default_id_func,
+        **kwargs: Any,
+    ) -> HeadingAwareMarkdownNodeParser:
         """Create a parser in the way of LlamaIndex's parsers, with the arguments of the class."""
-        return cls(*arguments, **settings)
+        return cls(
+            chunk_size=chunk_size,
+            chunk_overlap=chunk_overlap,
+            min_chunk_size=min_chunk_size,
+            min_section_size=min_section_size,
+            tokenizer=tokenizer,
+            keep_blocks=keep_blocks,
+            semantic=semantic,
+            preserve_headers=preserve_headers,
+            markdown_suffixes=markdown_suffixes,
+            include_metadata=include_metadata,
+            include_prev_next_rel=include_prev_next_rel,
+            callback_manager=callback_manager,
+            id_func=id_func,
+            **kwargs,
+        )
 
     def get_nodes_from_documents(
         self, documents: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any
