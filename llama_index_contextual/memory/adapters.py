@@ -11,7 +11,7 @@ from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle
 
 from llama_index_contextual.memory.context import MemoryContext
 from llama_index_contextual.memory.digest import MemoryEntry, quoted
-from llama_index_contextual.utils.errors import Checked
+from llama_index_contextual.utils.errors import Checked, SettingError
 
 _BLOCK_NAME = "prior_context"
 _BLOCK_DESCRIPTION = "What the user's notes say about the last message."
@@ -27,11 +27,14 @@ class MemoryContextRetriever(BaseRetriever):
 
     Args:
         memory: The memory to ask.
+
+    Raises:
+        SettingError: ``memory`` is not a MemoryContext.
     """
 
     def __init__(self, memory: MemoryContext) -> None:
         super().__init__()
-        self._memory = memory
+        self._memory = _checked(memory, "memory")
 
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         return [_node(entry) for entry in self._memory.get(query_bundle.query_str).entries]
@@ -39,6 +42,16 @@ class MemoryContextRetriever(BaseRetriever):
     async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         digest = await self._memory.aget(query_bundle.query_str)
         return [_node(entry) for entry in digest.entries]
+
+
+def _checked(memory: MemoryContext, name: str) -> MemoryContext:
+    """Return the memory, or raise a SettingError if it is an object of another class."""
+    if not isinstance(memory, MemoryContext):
+        raise SettingError(
+            f"`{name}` must be a MemoryContext (got {type(memory).__name__}). "
+            "Pass MemoryContext(index) or MemoryContext(retriever)."
+        )
+    return memory
 
 
 def _node(entry: MemoryEntry) -> NodeWithScore:
@@ -73,6 +86,9 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
         priority: The order in which LlamaIndex drops blocks if the chat exceeds its token limit. A
             block of priority 0 is always kept.
         **fields: Fields of a subclass.
+
+    Raises:
+        SettingError: ``context`` is not a MemoryContext, or a field is unknown.
     """
 
     name: str = _BLOCK_NAME
@@ -93,7 +109,7 @@ class MemoryContextBlock(Checked, BaseMemoryBlock[str]):
         **fields: Any,
     ) -> None:
         super().__init__(name=name, description=description, priority=priority, **fields)
-        self._context = context
+        self._context = _checked(context, "context")
 
     async def _aget(
         self,

@@ -23,6 +23,7 @@ from llama_index_contextual.retrievers.chunk_info import ChunkInfoIndex, Chunks
 from llama_index_contextual.retrievers.features import FEATURES, Candidates, Feature, Query
 from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.retrievers.vector import E5, MINILM
+from llama_index_contextual.utils.errors import SettingError
 from llama_index_contextual.utils.language import detect_language
 from llama_index_contextual.utils.tokens import share_spelled
 
@@ -363,18 +364,35 @@ def score_candidates(
     table: ScoreTable,
     features: Sequence[Feature],
 ) -> None:
-    """Fill a table with the log-odds that each candidate answers the query, and their shares."""
+    """Fill a table with the log-odds that each candidate answers the query, and their shares.
+
+    Raises:
+        SettingError: A feature does not return one finite number per candidate.
+    """
     for feature in features:
-        values = feature.values(query, candidates)
+        values = np.asarray(feature.values(query, candidates), np.float64)
+        if values.shape != candidates.scores.shape:
+            raise _wrong_values(feature.name, f"an array of the shape {values.shape}")
         column = FeatureColumn(feature.name, values, feature.weight * values)
         table.features.append(column)
         candidates.scores = candidates.scores + column.credits
+    if not np.isfinite(candidates.scores).all():
+        for column in table.features:
+            if not np.isfinite(column.credits).all():
+                raise _wrong_values(column.name, "NaN or infinity")
     table.raw = candidates.scores
     best = float(table.raw.max(initial=0.0))
     if best > 0:
         table.scores = np.maximum(table.raw / best, MIN_SCORE)
     else:
         table.scores = np.ones(len(table.node_ids))
+
+
+def _wrong_values(name: str, values: str) -> SettingError:
+    return SettingError(
+        f"The method values() of the feature {name!r} must return one finite number per candidate "
+        f"(got {values})."
+    )
 
 
 @dataclass(frozen=True, slots=True)

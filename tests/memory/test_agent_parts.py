@@ -40,6 +40,13 @@ async def test_the_retriever_returns_snippets_with_citations(context):
     assert retriever.retrieve("hola") == []
 
 
+class SilentRetriever(BaseRetriever):
+    """A retriever without results."""
+
+    def _retrieve(self, query_bundle):
+        return []
+
+
 def test_the_retriever_s_nodes_keep_their_source_and_their_headings(context):
     hits = MemoryContextRetriever(context).retrieve("does JC like ginger?")
     entries = context.get("does JC like ginger?").entries
@@ -147,6 +154,12 @@ async def test_a_turn_has_one_digest_however_often_it_is_requested(context, monk
     monkeypatch.setattr(context, "aget", asked_for.append)
     assert await block.aget(called, session_id="s") == first
     assert not asked_for
+
+
+@pytest.mark.parametrize("kind", [MemoryContextRetriever, MemoryContextBlock])
+def test_anything_but_a_memory_is_rejected(kind):
+    with pytest.raises(SettingError, match=r"must be a MemoryContext \(got SilentRetriever\)"):
+        kind(SilentRetriever())
 
 
 def test_a_block_rejects_unknown_settings(context):

@@ -675,3 +675,43 @@ def test_invalid_features_are_rejected(nodes):
         ContextualFusionRetriever([keywords], features=twice)
     with pytest.raises(SettingError, match="without name, weight, values"):
         ContextualFusionRetriever([keywords], features=["cat"])
+
+
+class ConstantFeature:
+    """Values that do not depend on the question."""
+
+    name = "constant"
+    weight = 1.0
+
+    def __init__(self, values):
+        self.constant_values = values
+
+    def values(self, query, candidates):
+        """Return the values for the four candidates."""
+        return self.constant_values
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ([1.0], r"of the shape \(1,\)"),
+        (1.0, r"of the shape \(\)"),
+        ([0.0, 0.0, float("nan"), 0.0], "NaN or infinity"),
+        ([0.0, 0.0, float("inf"), 0.0], "NaN or infinity"),
+    ],
+)
+def test_a_feature_has_one_finite_value_per_candidate(values, reason):
+    keywords = ContextualBM25Retriever([TextNode(text=f"kite {number}") for number in range(4)])
+    question = "kite"
+    plain = ContextualFusionRetriever([keywords], mode="learned")
+    hits = plain.retrieve(question)
+    assert len(hits) == 4
+    accepted = ContextualFusionRetriever(
+        [keywords], mode="learned", features=(*FEATURES, ConstantFeature([0.0] * 4))
+    )
+    assert accepted.retrieve(question) == hits
+    refused = ContextualFusionRetriever(
+        [keywords], mode="learned", features=(*FEATURES, ConstantFeature(values))
+    )
+    with pytest.raises(SettingError, match=f"'constant' must return .* {reason}"):
+        refused.retrieve(question)
