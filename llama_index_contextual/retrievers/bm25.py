@@ -24,6 +24,7 @@ from llama_index_contextual.retrievers.index_members import IndexMembers
 from llama_index_contextual.retrievers.node_index import KeywordIndex
 from llama_index_contextual.retrievers.terms import query_groups
 from llama_index_contextual.utils.errors import SettingError, objects_of, refuse_unknown, whole
+from llama_index_contextual.utils.tracing import traced
 
 if TYPE_CHECKING:
     from llama_index.core.callbacks import CallbackManager
@@ -255,6 +256,7 @@ class ContextualBM25Retriever(PoolRetriever):
 
     # Answers
 
+    @traced
     def pools(self, queries: Sequence[QueryBundle], size: int, min_matching: int) -> list[Pool]:  # noqa: ARG002
         """Return the best nodes for each query, including those of :meth:`named_chunks`."""
         self._add_inserted()

@@ -33,6 +33,7 @@ from llama_index_contextual.retrievers.rankings import MODES, Mode, ScoreTable, 
 from llama_index_contextual.retrievers.relevance import AUTO, MinScore
 from llama_index_contextual.retrievers.sessions import fuse_sessions, sentences_of
 from llama_index_contextual.utils.errors import ContextualWarning, amount, objects_of, one_of, whole
+from llama_index_contextual.utils.tracing import traced
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -203,6 +204,7 @@ class ContextualFusionRetriever(BaseRetriever):
         queries = await asyncio.to_thread(self._queries, query)
         return await self.aanswer(Question(queries=queries, is_explained=True))
 
+    @traced
     def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
         answer = self.answer(Question(queries=self._queries(query_bundle)))
         return [hit.node for hit in answer.hits]

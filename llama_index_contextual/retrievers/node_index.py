@@ -263,10 +263,10 @@ class KeywordView(ABC):
             names += [PurePosixPath(info.path).stem, *titles_in(info.section)]
         return Vocabulary.of(self.texts(self.rows), names)
 
-    def _rows_or_missing(self, node_ids: Sequence[str]) -> list[int]:
+    def _rows_or_missing(self, node_ids: Sequence[str]) -> Ints:
         """Return the row of each node. The row of an unknown id is -1, which no index contains."""
         rows = self.rows_of(node_ids)
-        return [rows.get(node_id, -1) for node_id in node_ids]
+        return np.array([rows.get(node_id, -1) for node_id in node_ids], np.int64)
 
 
 class State(KeywordView):

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from llama_index.core import Settings, VectorStoreIndex
-from llama_index.core.instrumentation import get_dispatcher
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     FilterOperator,
@@ -29,7 +28,7 @@ from llama_index_contextual.utils.errors import (
     one_of,
     whole,
 )
-from llama_index_contextual.utils.tracing import in_thread
+from llama_index_contextual.utils.tracing import in_thread, traced
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from llama_index_contextual.retrievers.base import Candidate, StoreReader
 
 T = TypeVar("T")
-
-_dispatcher = get_dispatcher(__name__)
 
 MINILM = "all-minilm"
 E5 = "multilingual-e5"
@@ -214,20 +211,19 @@ class ContextualVectorRetriever(PoolRetriever):
         """Return the embedding for queries. By default, it is ``Settings.embed_model``."""
         return self._embed_model or Settings.embed_model
 
-    # This method needs a decorator. LlamaIndex only adds spans to implementations of abstract
-    # methods, such as ``pools``.
-    @_dispatcher.span
+    @traced
     def candidates(self, queries: Sequence[QueryBundle], top_k: int) -> list[list[Candidate]]:
         """Return the ids and scores of the best nodes for each query. An empty query has none."""
         hits = self.reader.search(self._store_queries(queries, top_k))
         return _for_each(queries, hits, [])
 
+    @traced
     def pools(self, queries: Sequence[QueryBundle], size: int, min_matching: int) -> list[Pool]:
         """Return the best nodes for each query. An empty query has none."""
         store_queries = self._store_queries(queries, size)
         return _for_each(queries, self.reader.pools(store_queries, min_matching), Pool([], []))
 
-    @_dispatcher.span
+    @traced
     async def acandidates(
         self, queries: Sequence[QueryBundle], top_k: int
     ) -> list[list[Candidate]]:

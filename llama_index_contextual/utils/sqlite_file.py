@@ -216,6 +216,7 @@ class SqliteFile:
 
         Raises:
             StorageError: The file was made by a newer version of this package.
+            DamagedError: It was made by an older version.
             ValueError: The file contains an unexpected table, index, trigger or view.
         """
         [[layout]] = connection.execute("PRAGMA user_version")
@@ -223,6 +224,11 @@ class SqliteFile:
             raise StorageError(
                 f"{self.path} has layout {layout}, but this package reads up to {self.layout}. "
                 "Upgrade llama-index-contextual, then start this process again."
+            )
+        if 0 < layout < self.layout:  # files of other programs usually have 0
+            raise DamagedError(
+                f"{self.path} was made by an older version of this package (layout {layout} "
+                f"instead of {self.layout}). {self.fix}"
             )
         expected = {_on_one_line(statement) for statement in self.tables.split(";")}
         parts = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()

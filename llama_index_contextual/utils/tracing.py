@@ -1,14 +1,28 @@
-"""Threads that keep LlamaIndex's tracing context."""
+"""LlamaIndex's spans, and threads that keep their context."""
 
 from __future__ import annotations
 
 import contextvars
+import inspect
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from llama_index.core.instrumentation import get_dispatcher
 
 _T = TypeVar("_T")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+def traced(method: _Method) -> _Method:
+    """Return a method whose calls are spans of LlamaIndex.
+
+    A span contains the arguments by name. The signature that this needs is stored in the method,
+    because Python would otherwise inspect the method at each call.
+    """
+    method.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
+    return get_dispatcher(method.__module__).span(method)  # type: ignore[return-value]
 
 
 def in_thread(action: Callable[..., _T], *arguments: object) -> Future[_T]:

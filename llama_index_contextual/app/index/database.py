@@ -193,16 +193,15 @@ def _node_row(values: Sequence[Any]) -> NodeRow:
 
 
 def _checksum(row: NodeRow) -> int:
-    parts = (
+    texts = (
         row.node_id,
         row.ref_doc_id or "",
         row.text,
         row.metadata,
         row.embed_hash,
         row.context_source,
-        row.fields,
     )
-    return checksum_of(*parts)
+    return checksum_of("\0".join(texts), row.fields)
 
 
 class Snapshot:

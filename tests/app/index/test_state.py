@@ -5,6 +5,7 @@ An invalid state is named, and the next refresh repairs it.
 
 import contextlib
 import json
+import sqlite3
 import subprocess
 import sys
 
@@ -16,7 +17,7 @@ from llama_index_contextual.app import ContextualIndex
 from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index import settings, status
 from llama_index_contextual.node_parser.parser import HeadingAwareMarkdownNodeParser
-from llama_index_contextual.utils.errors import ContextualError, StorageError
+from llama_index_contextual.utils.errors import ContextualError, DamagedError, StorageError
 
 
 def test_the_state_is_read_as_written_and_a_refresh_without_work_writes_nothing(
@@ -115,6 +116,26 @@ def test_an_index_of_another_layout_is_made_anew_and_nothing_is_embedded_twice(o
     )
     with opened() as index:
         assert index.refresh().skipped == 4
+
+
+@pytest.mark.parametrize(
+    ("layout", "problem"),
+    [(9, "was made by an older version of this package"), (0, "unexpected index 'by_text'")],
+)
+def test_only_a_file_with_a_layout_is_said_to_be_of_an_older_version(
+    opened, folder, layout, problem
+):
+    opened().refresh()
+    file = storage_of(folder) / "index.sqlite3"
+    with contextlib.closing(sqlite3.connect(file)) as connection:
+        connection.execute("DROP INDEX chunks_of_document")
+        connection.execute("CREATE INDEX by_text ON chunks (text)")
+    change_layout(file, layout)
+    with opened() as index, pytest.raises(DamagedError, match=problem):
+        index.as_retriever().retrieve("carrots")
+    with opened() as index:
+        assert index.refresh().embedded == 0
+        assert index.as_retriever().retrieve("carrots")
 
 
 def loaded_by(*arguments):

@@ -3,6 +3,7 @@ works.
 """
 
 import asyncio
+import inspect
 import re
 import subprocess
 import sys
@@ -17,7 +18,11 @@ from llama_index.core.vector_stores import SimpleVectorStore
 from pydantic import PrivateAttr
 
 from llama_index_contextual.app import ContextualIndex
-from llama_index_contextual.retrievers import ContextualFusionRetriever, ContextualVectorRetriever
+from llama_index_contextual.retrievers import (
+    ContextualBM25Retriever,
+    ContextualFusionRetriever,
+    ContextualVectorRetriever,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "observe.md").read_text("utf-8")
 
@@ -125,3 +130,16 @@ def test_the_recipes_run(tmp_path):
         assert f'"name": "{span}' in done.stdout
     assert '"ContextualFusionRetriever.retrieve"' in done.stdout
     assert "freeze start" not in done.stdout.lower()  # neither question nor text
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        ContextualFusionRetriever._retrieve,
+        ContextualBM25Retriever.pools,
+        ContextualVectorRetriever.pools,
+    ],
+)
+def test_a_span_of_a_question_does_not_inspect_the_method_at_each_call(method):
+    assert inspect.signature(method) is inspect.signature(method)
+    assert "self" in inspect.signature(method).parameters
