@@ -119,9 +119,9 @@ def _texts_of_json(answer: str) -> list[str]:
 def clean(text: str) -> str:
     """Return a context without the markup that models add, as one :func:`storable_line`."""
     text = _CONTROL.sub(" ", _WRAPPING.sub("", text[:MOST_READ])).strip()
-    text = _MARKUP.sub("", _PREAMBLE.sub("", text, count=1)).replace("**", "")
+    text = _MARKUP.sub("", _PREAMBLE.sub("", text)).replace("**", "")
     text = " ".join(text.split()).strip("| ")
-    while len(text) > 1 and text[0] + text[-1] in _QUOTES:
+    while text and text[0] + text[-1] in _QUOTES:
         text = text[1:-1].strip()
     return storable_line(text)
 

@@ -44,6 +44,11 @@ def test_a_context_is_unwrapped(answer):
     assert split_answers(answer, 1) == {1: WORDS}
 
 
+@pytest.mark.parametrize("answer", ['""', '"', "\u201c''\u201d", '" "'])
+def test_quotes_alone_are_no_context(answer):
+    assert clean(answer) == ""
+
+
 KEPT = [
     'He said "ahoy" and left.',
     "Here is where the Aurora lies, in Bergen.",

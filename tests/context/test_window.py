@@ -109,6 +109,12 @@ def test_as_much_text_is_shown_before_the_chunks_as_after_them():
     assert len(before) > 100
 
 
+def test_the_excerpt_around_the_first_chunk_begins_with_the_document():
+    document, nodes = cut(PARAGRAPHS)
+    excerpt = shown(nodes[:1], document, [], 120).split("[…]")[1]
+    assert excerpt.startswith(f"\n{PARAGRAPHS[0]}")
+
+
 @pytest.mark.parametrize("tokens", [40, 80, 200])
 def test_the_shown_document_grows_with_the_window_and_fits_into_it(tokens):
     document, nodes = cut(PARAGRAPHS)
