@@ -244,6 +244,11 @@ def test_words_of_the_chunk_count_as_copied_only_when_whole():
     assert refusal(context, CHUNK.replace("seven", "seventeen"), "") == ""
 
 
+@pytest.mark.parametrize("words", [CHUNK.split()[:6], CHUNK.split()[-6:]], ids=["first", "last"])
+def test_a_copy_of_the_first_or_last_words_is_refused(words):
+    assert refusal(" ".join(words), CHUNK, "") == "copy"
+
+
 def test_a_copy_of_the_chunk_is_refused_without_the_document():
     assert refusal(CHUNK, CHUNK, "") == "copy"
 
