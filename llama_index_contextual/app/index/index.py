@@ -194,6 +194,9 @@ class ContextualIndex:
         """Delete a document by its path or id, and return the number of its chunks.
 
         A file that is still in the folder is indexed again by the next refresh.
+
+        Raises:
+            DamagedError: The index is damaged. A refresh builds it again.
         """
         from llama_index_contextual.app.index.refresh import writing
 

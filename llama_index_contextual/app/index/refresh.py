@@ -63,37 +63,24 @@ _dispatcher = get_dispatcher(__name__)
 
 @contextlib.contextmanager
 def writing(settings: IndexSettings) -> Iterator[bool]:
-    """Hold the write lock. First set a damaged database aside; at the end save the arrays.
+    """Hold the write lock, and save the arrays at the end.
 
     Yields:
         The result of :meth:`IndexSettings.replaces`.
 
     Raises:
+        DamagedError: The database is damaged.
         LockedError: Another process is writing.
         FingerprintError: The settings are not those of the index.
     """
     with settings.layout.hold():
-        replaces = False
-        try:
-            settings.database.check()
-            replaces = settings.replaces(settings.database.state())
-        except DamagedError as error:
-            _set_aside(settings, error)
-        yield replaces
+        settings.database.check()
+        yield settings.replaces(settings.database.state())
         with settings.database.reading() as snapshot:  # so that queries need not derive them
             settings.caches.save(snapshot)
             kept = snapshot.state.model_dump(include={"folders", "choices", "identity", "change"})
         if kept != settings.layout.remembered_settings():
             settings.layout.remember_settings(kept)
-
-
-def _set_aside(settings: IndexSettings, error: DamagedError) -> None:
-    logger.warning(
-        "%s The file is set aside as %s and built again. "
-        "Pass documents again that were passed as objects.",
-        error,
-        settings.database.set_aside().name,
-    )
 
 
 @_dispatcher.span
@@ -116,7 +103,12 @@ def refresh_index(
         return _refresh(settings, checked, options)
     except DamagedError as error:
         with settings.layout.hold():
-            _set_aside(settings, error)
+            logger.warning(
+                "%s The file is set aside as %s and built again. "
+                "Pass documents again that were passed as objects.",
+                error,
+                settings.database.set_aside().name,
+            )
     return _refresh(settings, checked, options)
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from llama_index.core import Document
 from state_table import change_layout, change_state, state_in
 from storage import storage_of
 
@@ -60,6 +61,24 @@ def test_damage_is_named_with_a_command_that_repairs_it(opened, folder, values):
             index.status()
         index.refresh()
         assert index.status(check=True).ok
+
+
+def test_documents_that_are_passed_to_a_damaged_index_are_indexed(opened, folder):
+    opened(embed_model="none").refresh()
+    change_state(storage_of(folder), settings=[])
+    index = opened(embed_model="none")
+    assert index.refresh([Document(text="Zebras sleep.", id_="zebras")]).added == ["zebras"]
+
+
+def test_a_deletion_from_a_damaged_index_is_refused_and_deletes_nothing(opened, folder):
+    opened(embed_model="none").refresh()
+    database = storage_of(folder) / "index.sqlite3"
+    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
+        connection.execute("UPDATE chunks SET text = 'changed' WHERE text LIKE '%Cookie%'")
+    index = opened(embed_model="none")
+    with pytest.raises(StorageError, match=r"is damaged .*Run: llama-index-contextual index"):
+        index.delete("guide.md")
+    assert "guide.md" in index.documents()
 
 
 ODD = {
