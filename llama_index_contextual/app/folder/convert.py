@@ -142,25 +142,31 @@ class DocumentReader(BaseReader):
                 f"{suffix or 'A file without a suffix'} cannot be converted. "
                 f"Supported suffixes: {', '.join(known)}."
             )
-        digest = hashlib.sha256(data).hexdigest()
-        key = f"{digest}{suffix} {formats.REVISION}"
-        kept: dict[str, Any] | None = None
-        if self.conversions is not None:
-            kept = self.conversions.get(key, COLLECTION)
-        limits = [self._seconds, self._megabytes]
-        if kept is None or not _is_conversion(kept) or kept.get("limits", limits) != limits:
+        key = f"{hashlib.sha256(data).hexdigest()}{suffix} {formats.REVISION}"
+        conversion = self._stored(key)
+        if conversion is None:
             if known[suffix].packages and not formats.has_extra():
                 raise MissingExtraError(
                     f"the reader for {suffix} files ({known[suffix].name})", formats.EXTRA
                 )
-            kept = self._convert(path, suffix)
+            conversion = self._convert(path, suffix)
             if not _contains(path, data):  # the text of other bytes would be stored for these
                 raise DocumentError("it changed while it was converted. Refresh again.")
             if self.conversions is not None and self.keep:
-                self.conversions.put(key, kept, COLLECTION)
-        if "problem" in kept:
-            raise ConverterCrashedError(kept["problem"])
-        return kept
+                self.conversions.put(key, conversion, COLLECTION)
+        if "problem" in conversion:
+            raise ConverterCrashedError(conversion["problem"])
+        return conversion
+
+    def _stored(self, key: str) -> dict[str, Any] | None:
+        """Return an earlier conversion, or None if there is none or it failed with other limits."""
+        if self.conversions is None:
+            return None
+        stored = self.conversions.get(key, COLLECTION)
+        if stored is None or not _is_conversion(stored):
+            return None
+        limits = [self._seconds, self._megabytes]
+        return stored if stored.get("limits", limits) == limits else None
 
     def _convert(self, path: Path, suffix: str) -> dict[str, Any]:
         try:
@@ -179,13 +185,13 @@ def _contains(path: Path, data: bytes) -> bool:
         return False
 
 
-def _is_conversion(kept: Mapping[str, Any]) -> bool:
+def _is_conversion(stored: Mapping[str, Any]) -> bool:
     """Return whether a stored value is a conversion, since a shared store can contain anything."""
-    if isinstance(kept.get("problem"), str):
+    if isinstance(stored.get("problem"), str):
         return True
-    parts = kept.get("parts")
+    parts = stored.get("parts")
     return (
-        isinstance(kept.get("metadata"), dict)
+        isinstance(stored.get("metadata"), dict)
         and isinstance(parts, list)
         and all(map(_is_part, parts))
     )

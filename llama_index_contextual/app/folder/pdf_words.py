@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise, product, repeat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -55,15 +55,6 @@ class Word:
 
 
 WordLine = list[Word]  # the words of a line, from left to right
-
-
-class _Box(NamedTuple):
-    """The edges of a letter in points."""
-
-    left: float
-    right: float
-    bottom: float
-    top: float
 
 
 class PageWords:
@@ -147,8 +138,8 @@ class PageWords:
         sine = math.sin(math.radians(turn))
         x, y = self._origin(start)
         left = x * cosine + y * sine
-        last_box = self._letter_box(end - 1)
-        corners = product((last_box.left, last_box.right), (last_box.bottom, last_box.top))
+        last_left, last_right, bottom, top = self._letter_edges(end - 1)
+        corners = product((last_left, last_right), (bottom, top))
         right = max(corner_x * cosine + corner_y * sine for corner_x, corner_y in corners)
         word = Word(
             text,
@@ -162,8 +153,9 @@ class PageWords:
         if turn == 0:
             self._mark_superscript_digits(word, start, end)
             if word.is_right_to_left:
-                word.left = min(left, last_box.left)
-                word.right = max(left, self._letter_box(start).right)
+                _, first_right, _, _ = self._letter_edges(start)
+                word.left = min(left, last_left)
+                word.right = max(left, first_right)
         return word
 
     def _letter_height(self, index: int, *, is_upright: bool) -> float:
@@ -202,9 +194,10 @@ class PageWords:
         self._pdfium.FPDFText_GetCharOrigin(self._raw, index, self._x, self._y)
         return self._x.value, self._y.value
 
-    def _letter_box(self, index: int) -> _Box:
+    def _letter_edges(self, index: int) -> list[float]:
+        """Return the left, right, bottom and top edge of a letter."""
         self._pdfium.FPDFText_GetCharBox(self._raw, index, *self._edges)
-        return _Box(*(edge.value for edge in self._edges))
+        return [edge.value for edge in self._edges]
 
 
 def join_words(words: Sequence[Word], text: str) -> Word:

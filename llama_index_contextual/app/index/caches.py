@@ -129,18 +129,19 @@ class Caches:
         rows = snapshot.rows()
         bm25, without_terms = _compare_rows(before.bm25, rows)
         infos, without_info = _compare_rows(before.infos, rows)
-        new = np.union1d(without_terms, without_info)
-        bm25, infos = with_nodes(bm25, infos, new, snapshot.nodes(new))
+        new_chunks = np.union1d(without_terms, without_info)
+        bm25, infos = with_nodes(bm25, infos, new_chunks, snapshot.nodes(new_chunks))
 
         embedded = rows if snapshot.state.model == self.model else rows[:0]
-        vectors, new = _compare_rows(before.vectors, embedded)
-        vectors = vectors.changed((), *_unit_vectors_of(snapshot, new))
+        vectors, without_vector = _compare_rows(before.vectors, embedded)
+        vectors = vectors.changed((), *_unit_vectors_of(snapshot, without_vector))
 
         key_of_first = snapshot.first_rows()
-        names, new = _compare_rows(before.names, np.array([*key_of_first], np.int64))
-        keys = [key_of_first[row] for row in new.tolist()]
-        metadata = [json.loads(node.metadata) for node in snapshot.node_rows(new)]
-        names = names.with_documents(new, zip(keys, metadata, strict=True))
+        first_rows = np.array([*key_of_first], np.int64)
+        names, new_documents = _compare_rows(before.names, first_rows)
+        keys = [key_of_first[row] for row in new_documents.tolist()]
+        metadata = [json.loads(node.metadata) for node in snapshot.node_rows(new_documents)]
+        names = names.with_documents(new_documents, zip(keys, metadata, strict=True))
         return Moment(snapshot.state.revision, bm25, infos, vectors, names, {})
 
     def save(self, snapshot: Snapshot) -> None:

@@ -334,17 +334,17 @@ def open_settings(
     """
     folders, layout, state = places(folder, storage)
     options = dict(context_options or {})
-    plain = {key: options.pop(key) for key in SETTINGS.keys() & options.keys()}
+    own_settings = {key: options.pop(key) for key in SETTINGS.keys() & options.keys()}
     _refuse_settings_of_tables(options)
-    passed = {name: value for name, value in (passed or {}).items() if value is not None}
-    arguments = _values_of(passed, options)
-    arguments |= {key: value for key, value in plain.items() if value is not None}
+
+    # Arguments with plain values are settings. The other ones are objects, which replace settings.
+    given = {name: value for name, value in (passed or {}).items() if value is not None}
+    arguments = _plain_values(given, options)
+    arguments |= {key: value for key, value in own_settings.items() if value is not None}
     objects = {
-        name: value for name, value in passed.items() if name != "files" and name not in arguments
+        name: value for name, value in given.items() if name != "files" and name not in arguments
     }
-    replaced = set(objects)
-    if "files" in passed:
-        replaced.add("files")
+    replaced = {*objects, "files"} if "files" in given else set(objects)
     configuration = load_configuration(
         folders.root, config, arguments=arguments, remembered=state.choices, replaced=replaced
     )
@@ -363,14 +363,15 @@ def _refuse_settings_of_tables(options: Mapping[str, Any]) -> None:
             )
 
 
-def _values_of(passed: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments that are settings, by key."""
+def _plain_values(given: Mapping[str, Any], context_options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of arguments that are settings, by key."""
     values = {
-        key: passed[key]
+        key: given[key]
         for key in ("embed_model", "context")
-        if isinstance(passed.get(key), str | bool)
+        if isinstance(given.get(key), str | bool)
     }
-    if rules := passed.get("files"):
+    rules = given.get("files")
+    if rules:
         chosen = {"include", "exclude", *rules.model_fields_set}
         values |= {f"files.{name}": value for name, value in rules if name in chosen}
     for name, value in context_options.items():
