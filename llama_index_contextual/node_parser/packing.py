@@ -421,8 +421,7 @@ class _Packer:
         following = self.marks[last]
         end = following.offset
         overlap = self.settings.chunk_overlap
-        is_end = last == len(self.marks) - 1
-        if not overlap or is_end or following.kind == "heading":
+        if not overlap or following.kind == "heading":
             return end
         earliest = bisect_left(self.sums, self.sums[last] - overlap)
         lowest = max(first + 1, earliest)

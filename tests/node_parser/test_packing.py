@@ -162,6 +162,15 @@ def test_a_table_below_a_heading_that_is_kept_names_its_header_row():
     assert span.continues == "| id | name |"
 
 
+def test_a_chunk_whose_overlap_has_the_header_row_does_not_name_it_again():
+    rows = "".join(f"| {number} | some more words |\n" for number in range(8))
+    text = f"Five words are up here.\n\nRows:\n\n| a | b |\n|---|---|\n{rows}"
+    settings = ChunkSettings(40, 30, min_chunk_size=0, tokenizer=str.split)
+    _, second, third = split_markdown(text, settings=settings)
+    assert text[second.start :].startswith("Rows:")
+    assert (second.continues, third.continues) == ("", "| a | b |")
+
+
 def test_the_end_of_a_fence_is_not_a_chunk():
     fence = "```\n" + "five words stand right here\n" * 5 + "```"
     texts, _ = pieces(fence, chunk_size=10, tokenizer=str.split)

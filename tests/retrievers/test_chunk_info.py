@@ -278,3 +278,14 @@ def test_an_index_with_descriptions_of_another_version_is_rejected(monkeypatch, 
     monkeypatch.setattr(node_index, "CHUNK_INFO_VERSION", 0)
     with pytest.raises(StorageError, match="written by another version"):
         ContextualBM25Retriever.from_persist_dir(tmp_path)
+
+
+@pytest.mark.parametrize(("words", "is_hashed"), [(7, False), (8, True)])
+def test_only_a_text_of_eight_words_has_a_hash(words, is_hashed):
+    description = describe_chunk({}, "word " * words)
+    assert (description.text_hash is not None) == is_hashed
+
+
+@pytest.mark.parametrize(("header_path", "terms"), [("Tea", set()), ("Tea > Milk", {"milk"})])
+def test_the_only_heading_above_a_chunk_has_no_terms(header_path, terms):
+    assert describe_chunk({"header_path": header_path}, "x").heading_terms == terms

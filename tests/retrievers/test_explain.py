@@ -9,7 +9,7 @@ import pytest
 from llama_index.core.llms import MockLLM
 from llama_index.core.postprocessor import SimilarityPostprocessor
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
-from llama_index.core.schema import NodeWithScore
+from llama_index.core.schema import NodeWithScore, TextNode
 from results import pairs
 
 from llama_index_contextual.postprocessors.recency import RecencyPostprocessor
@@ -173,3 +173,12 @@ def test_variants_do_not_make_a_retriever_more_important(retrievers):
     credits_ = [credit for hit in retriever.explain("Cookie") for credit in hit.credits]
     firsts = [credit.credit for credit in credits_ if credit.name == "bm25" and credit.rank == 1]
     assert sum(firsts) == pytest.approx(0.6 / 21)
+
+
+def test_a_line_has_six_terms_and_the_first_sixty_characters():
+    words = "amber birch cedar daisy elder fennel ginger heather"
+    text = f"{words} grow in the garden of the harbour."
+    fusion = ContextualFusionRetriever([ContextualBM25Retriever([TextNode(text=text)])])
+    line = str(fusion.explain(words)).splitlines()[1]
+    assert line.count(" (1)") == 6
+    assert line.endswith(f"  {text[:59]}…")

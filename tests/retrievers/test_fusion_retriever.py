@@ -191,9 +191,6 @@ def test_an_empty_index_returns_nothing(store, embedding):
         {"retrievers": []},
         {"retriever_weights": [1, 2]},
         {"retriever_weights": [-1]},
-        {"rrf_k": -1},
-        {"similarity_top_k": 0},
-        {"num_queries": 0},
     ],
 )
 def test_an_invalid_setting_is_an_error(wrong):
@@ -207,6 +204,11 @@ def test_an_invalid_setting_is_an_error(wrong):
         {"retriever_weights": [math.nan]},
         {"retriever_weights": [math.inf]},
         {"retriever_weights": ["1"]},
+        {"candidate_pool": 0},
+        {"similarity_top_k": 0},
+        {"num_queries": 0},
+        {"rrf_k": -1},
+        {"min_score": 2},
     ],
     ids=str,
 )

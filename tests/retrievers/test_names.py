@@ -14,7 +14,7 @@ from llama_index_contextual import (
     HeadingAwareMarkdownNodeParser,
 )
 from llama_index_contextual.retrievers.chunk_info import describe_chunk
-from llama_index_contextual.retrievers.names import document_names, folded_name
+from llama_index_contextual.retrievers.names import NameIndex, document_names, folded_name
 
 NOTES = {
     "notes/GIL.md": (
@@ -284,3 +284,9 @@ def test_documents_with_the_same_name_are_candidates_up_to_top_k(top_k):
     )
     paths_of = {node.node_id: node.metadata["path"] for node in nodes}
     assert sum("Kites" in paths_of[candidate.node_id] for candidate in candidates) == min(top_k, 4)
+
+
+def test_documents_with_a_name_come_before_those_with_such_a_heading():
+    documents = [("a.md", {"header_path": "Tea"}), ("tea.md", {}), ("b/tea.md", {})]
+    index = NameIndex().with_documents([2, 5, 4], documents)
+    assert index.find_named("Tea") == [(4, 1.0), (5, 1.0), (2, 0.75)]

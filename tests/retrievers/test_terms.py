@@ -258,3 +258,7 @@ def test_words_are_found_without_accents_and_emoji_are_found(text, question):
 
 def test_an_emoji_is_one_term():
     assert terms_of("b🚀 👩‍💻 ✅") == ["b", "🚀", "👩", "💻", "✅"]
+
+
+def test_only_the_first_256_characters_of_a_word_are_a_term():
+    assert terms_of("x" * 300) == ["x" * 256]

@@ -27,6 +27,17 @@ def test_the_schema_of_a_tool_has_plain_types(tool):
     assert "$ref" not in schema
 
 
+def test_the_schema_of_a_tool_names_what_it_needs():
+    required = {tool.name: tool.arguments.schema_without_titles()["required"] for tool in TOOLS}
+    assert required == {
+        "memory_context": ["message"],
+        "retrieve": [],
+        "grep": ["pattern"],
+        "read": ["path"],
+        "list": [],
+    }
+
+
 def test_a_text_in_place_of_a_list_is_its_only_item():
     given = Retrieval.checked("retrieve", {"queries": "timeout", "where": "status=open"})
     assert given.wordings == ["timeout"]
