@@ -51,7 +51,10 @@ class IndexMembers:
             )
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self
+        # The copy reads the same index, and remembers by itself which nodes it has returned.
+        members = object.__new__(type(self))
+        vars(members).update(vars(self))
+        return members
 
     def __getstate__(self) -> dict[str, Any]:
         # An index whose store has an open connection cannot be pickled, so a copy has no index.

@@ -128,6 +128,14 @@ def test_inserted_documents_are_found(kind, embedding):
     assert documents_of(asyncio.run(fusion.aretrieve("quokka"))) == ["newer"]
 
 
+def test_a_copy_and_the_original_both_find_inserted_documents(embedding):
+    index = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding)
+    retriever = ContextualBM25Retriever.from_defaults(index=index)
+    copies = [copy.deepcopy(retriever), copy.copy(retriever), retriever]
+    index.insert(Document(text="A wombat digs.", id_="new"))
+    assert [documents_of(member.retrieve("wombat")) for member in copies] == [["new"]] * 3
+
+
 def test_a_node_that_is_not_yet_in_the_document_store_is_found_later(embedding):
     index = VectorStoreIndex.from_documents(DOCUMENTS, embed_model=embedding)
     retriever = ContextualBM25Retriever.from_defaults(index=index)
