@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -289,3 +290,20 @@ def test_an_error_of_a_code_is_at_most_what_is_stored():
     difference = exact - coded.codes * coded.scales[:, None].astype(np.float64)
     assert np.linalg.norm(difference, axis=1) == pytest.approx(coded.errors, abs=1e-6)
     assert coded.errors.max() < 0.05
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ids": np.arange(2)},
+        {"scales": np.ones(2, np.float32)},
+        {"codes": np.zeros((3, 5), np.int8)},
+        {"codes": np.zeros((3, 4), np.int16)},
+    ],
+    ids=["fewer ids", "fewer scales", "other codes", "larger codes"],
+)
+def test_arrays_that_do_not_fit_together_are_refused(change):
+    coded = UnitVectors.of(np.arange(3), unit_vectors(np.ones((3, 4))))
+    coded.check()
+    with pytest.raises(ValueError):  # noqa: PT011  the caller derives the arrays again
+        replace(coded, **change).check()

@@ -72,3 +72,13 @@ def test_a_refresh_without_changes_does_not_write_the_remembered_settings(index,
     )
     index.refresh()
     assert written == []
+
+
+def test_the_settings_of_an_index_are_remembered_beside_it(opened):
+    index = opened(embed_model="none", config={"chunks.chunk_size": 100})
+    index.refresh()
+    remembered = index.settings.layout.remembered_settings()
+    state = index.settings.database.state()
+    assert remembered["choices"]["chunks.chunk_size"] == 100
+    assert remembered["folders"] == {"": str(index.folder)}
+    assert (remembered["identity"], remembered["change"]) == (state.identity, state.change)
