@@ -426,6 +426,7 @@ class Bm25Index(ArrayIndex):
         return postings
 
     def _read_postings(self, groups: tuple[Group, ...]) -> Postings:
+        """Return the postings of distinct terms from all parts of the index."""
         first_keys = np.arange(len(groups)) * len(self.all_rows)
         numbers_of_terms = [{term_number(term) for term in group} for group in groups]
         sizes = [len(live) for _, live in self.parts]
@@ -482,6 +483,7 @@ class Bm25Index(ArrayIndex):
         )
 
     def _weight(self, group: Group, frequency: int) -> float:
+        """Return the idf of a term, or 0 for a date that no row contains."""
         if not frequency and is_day(group):
             return 0.0  # the year, month and number of the day are terms of their own
         return idf(len(self.rows), frequency)

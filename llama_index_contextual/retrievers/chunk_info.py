@@ -198,10 +198,14 @@ def _headings_in(text: str, own_title: str) -> Sequence[str]:
 def _names_of(titles: Sequence[str], headings: Sequence[str]) -> dict[str, float]:
     """Return the folded headings above and in a chunk, with their values as names."""
     values: dict[str, float] = {}
+
+    # Value the innermost heading above the chunk and those in it, and more the top heading.
     for title in [*titles[-1:], *headings]:
         values[names.folded_name(title)] = _INNER_HEADING_VALUE
     for title in titles[:1]:
         values[names.folded_name(title)] = names.TOP_HEADING
+
+    # Prefer a chunk with the heading in it to further chunks below the heading.
     for name in set(map(names.folded_name, headings)):
         values[name] += _IN_TEXT_BONUS
     return values
