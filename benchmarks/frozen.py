@@ -100,7 +100,7 @@ def answers(*, folder_index: bool) -> dict[str, list[Row]]:
     """Return a row for each question, by set and mode."""
     FROZEN.mkdir(parents=True, exist_ok=True)
     embedding = RememberingEmbedding()
-    rows = defaultdict[str, list[Row]](list)
+    rows: dict[str, list[Row]] = defaultdict(list)
     for name, load in SETS.items():
         data = load()
         step = max(1, len(data.questions) // QUESTIONS)
