@@ -267,6 +267,19 @@ def test_filters_and_operators_apply_to_learned_fusion(learned):
     assert [hit.node.node_id for hit in learned.retrieve("path:notes/dog.md budget")] == ["dog"]
 
 
+def test_an_explanation_without_hits_names_the_filters_that_no_chunk_matches(learned):
+    nowhere = MetadataFilters(filters=[MetadataFilter(key="n", value=99)])
+    explanation = learned.with_filters(nowhere).explain(QUESTION)
+    assert not explanation.hits
+    assert explanation.warnings == ("no chunk matches the filters: none has n == 99",)
+
+
+def test_a_retriever_of_other_documents_does_not_mean_that_the_keyword_index_is_behind(nodes):
+    elsewhere = Fixed({"elsewhere": 0.5})
+    fusion = ContextualFusionRetriever([ContextualBM25Retriever(nodes), elsewhere], mode="learned")
+    assert not fusion.explain(QUESTION).warnings
+
+
 def test_any_retrievers_can_be_fused(nodes, retrievers):
     stock = BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=6)
     for chosen in (
