@@ -4,6 +4,7 @@ import pytest
 from llama_index.core import Document
 
 from llama_index_contextual.app.folder import sources
+from llama_index_contextual.app.index.database import Snapshot
 
 
 @pytest.fixture
@@ -82,3 +83,10 @@ def test_the_settings_of_an_index_are_remembered_beside_it(opened):
     assert remembered["choices"]["chunks.chunk_size"] == 100
     assert remembered["folders"] == {"": str(index.folder)}
     assert (remembered["identity"], remembered["change"]) == (state.identity, state.change)
+
+
+@pytest.mark.usefixtures("index")
+def test_contexts_of_the_same_generator_need_no_confirmation(opened, monkeypatch):
+    monkeypatch.setattr(Snapshot, "context_sources", lambda _: {"llm:model": 5})
+    other = opened(embed_model="none", config={"chunks.chunk_size": 100})
+    assert len(other.refresh().outdated) == 4
