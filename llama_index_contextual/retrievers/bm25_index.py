@@ -126,27 +126,21 @@ class _NumbersByWord(dict[str, bytes]):
 
 @dataclass(frozen=True, eq=False)
 class TermArrays(RowArrays):
-    """The postings of terms in some rows. A posting is a term in a row.
+    """The occurrences of terms in some rows.
 
     Attributes:
         ids: The number of each row.
         lengths: The number of terms in each row, including repeated ones.
         terms: The numbers of all distinct terms, ascending.
-        starts: The offset of the first posting of each term, followed by the end of the last.
-        places: For each posting, the position of its row in ``ids``, ascending within a term.
-        counts: For each posting, the number of occurrences of its term in its row.
-        position_starts: The offset of the first of the positions of each term, followed by the end
-            of the last.
-        positions: For each occurrence, the number of terms before it in its row, in the order of
-            the postings.
+        starts: The offset of the first occurrence of each term, followed by the end of the last.
+        places: For each occurrence, the position of its row in ``ids``, ascending within a term.
+        positions: The number of terms before each occurrence in its row.
     """
 
     lengths: Ints
     terms: Numbers
     starts: Ints
     places: Numbers
-    counts: Numbers
-    position_starts: Ints
     positions: Numbers
 
     @classmethod
@@ -156,8 +150,8 @@ class TermArrays(RowArrays):
         numbers = []
         places = []
         for arrays, live in parts:
-            numbers.append(np.repeat(arrays.terms, np.diff(arrays.position_starts)))
-            places.append(np.repeat(arrays.places + np.int64(start), arrays.counts))
+            numbers.append(np.repeat(arrays.terms, np.diff(arrays.starts)))
+            places.append(start + arrays.places.astype(np.int64))
             start += len(live)
         live_rows = np.concatenate([live for _, live in parts])
         new_places = np.cumsum(live_rows) - 1
@@ -178,17 +172,14 @@ class TermArrays(RowArrays):
         """Sort occurrences by term. Within each term they must already ascend by place."""
         order = np.argsort(numbers, kind="stable")
         sorted_numbers = numbers[order]
-        sorted_places = places[order]
-        term_starts = _run_starts(sorted_numbers)
-        posting_starts = _run_starts(sorted_numbers, sorted_places)
+        is_first = np.append(True, sorted_numbers[1:] != sorted_numbers[:-1])
+        starts = np.flatnonzero(is_first[: len(numbers)])
         return cls(
             ids=ids,
             lengths=lengths,
-            terms=sorted_numbers[term_starts[:-1]],
-            starts=posting_starts.searchsorted(term_starts),
-            places=_compact(sorted_places[posting_starts[:-1]]),
-            counts=_compact(np.diff(posting_starts)),
-            position_starts=term_starts,
+            terms=sorted_numbers[starts],
+            starts=np.append(starts, len(numbers)),
+            places=_compact(places[order]),
             positions=_compact(positions[order]),
         )
 
@@ -200,26 +191,17 @@ class TermArrays(RowArrays):
         require(self.terms.dtype == np.uint64 and bool((self.terms[1:] > self.terms[:-1]).all()))
         require(len(self.starts) == len(self.terms) + 1)
         require(are_offsets(self.starts, len(self.places)))
-        require(len(self.places) == len(self.counts) and bool((self.counts > 0).all()))
-        ends = np.append(0, np.cumsum(self.counts, dtype=np.int64))
-        require(self.position_starts.dtype == np.int64)
-        require(np.array_equal(self.position_starts, ends[self.starts]))
         # Each position of a row must occur once.
-        require(len(self.positions) == ends[-1] == self.lengths.sum())
-        places = np.repeat(self.places, self.counts)
-        require(np.array_equal(np.bincount(places, minlength=len(self.ids)), self.lengths))
-        require(bool((self.positions < _compact(self.lengths)[places]).all()))
+        require(len(self.places) == len(self.positions) == self.lengths.sum())
+        require(np.array_equal(np.bincount(self.places, minlength=len(self.ids)), self.lengths))
+        require(bool((self.positions < _compact(self.lengths)[self.places]).all()))
 
-    def spans_of(self, number: int) -> tuple[slice, slice]:
-        """Return the spans of the postings and of the positions of a term.
-
-        They are empty if no row has the term.
-        """
-        term = int(self.terms.searchsorted(np.uint64(number)))
+    def span_of(self, number: np.uint64) -> slice:
+        """Return the span of the occurrences of a term. It is empty if no row has the term."""
+        term = int(self.terms.searchsorted(number))
         if term == len(self.terms) or self.terms[term] != number:
-            return slice(0), slice(0)
-        postings = slice(self.starts[term], self.starts[term + 1])
-        return postings, slice(self.position_starts[term], self.position_starts[term + 1])
+            return slice(0)
+        return slice(int(self.starts[term]), int(self.starts[term + 1]))
 
 
 class TermCollector:
@@ -256,59 +238,33 @@ class TermCollector:
         return TermArrays.by_term(ids, lengths, numbers, places, positions)
 
 
-def _run_starts(*columns: Numbers) -> Ints:
-    """Return the offset of each run of equal values in all columns, followed by their length."""
-    is_start = np.ones(len(columns[0]) + 1, np.bool_)
-    is_start[1:-1] = False
-    for column in columns:
-        is_start[1:-1] |= column[1:] != column[:-1]
-    return np.flatnonzero(is_start)
-
-
 def _compact(values: Ints) -> Numbers:
     """Return numbers from 0 in the smallest integer type that fits."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Postings:
-    """The postings of the terms of a query in the live rows of an index, term by term.
+class QueryTerm:
+    """A term of a query, and its occurrences in an index.
 
     Attributes:
-        groups: The distinct terms.
-        idfs: The weight of each term.
-        frequencies: The number of rows that contain each term.
-        first_keys: For each term, the key of a posting in the place 0.
-        keys: For each posting, the first key of its term plus its place, ascending.
-        places: For each posting, the position of its row in :attr:`Bm25Index.all_rows`.
-        counts: For each posting, the number of occurrences of the term in the row.
-        scores: For each posting, the summand of the term in the score of the row.
-        firsts: For each posting, the offset of its first position.
-        positions: For each occurrence, the number of terms before it in its row.
+        group: The term.
+        idf: The weight of the term.
+        token_places: For each occurrence in a live row, the position of the row in
+            :attr:`Bm25Index.all_rows`.
+        positions: The number of terms before each occurrence in its row.
+        places: The positions of the rows that contain the term, ascending.
+        counts: The number of occurrences in each of these rows.
+        scores: The summand of the term in the score of each of these rows.
     """
 
-    groups: tuple[Group, ...]
-    idfs: tuple[float, ...]
-    frequencies: tuple[int, ...]
-    first_keys: Ints
-    keys: Ints
+    group: Group
+    idf: float
+    token_places: Ints
+    positions: Ints
     places: Ints
-    counts: Ints
+    counts: Floats
     scores: Floats
-    firsts: Ints
-    positions: Numbers
-
-    def find(self, places: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return the postings in some rows, term by term.
-
-        Returns:
-            The offset of each posting, the number of its term, and the index of its place in
-            ``places``.
-        """
-        keys = np.add.outer(self.first_keys, places).ravel()
-        postings, cells = find_sorted(self.keys, keys)
-        terms_of_postings, indexes = np.divmod(cells, max(len(places), 1))
-        return postings, terms_of_postings, indexes
 
 
 class Bm25Index(ArrayIndex):
@@ -318,7 +274,7 @@ class Bm25Index(ArrayIndex):
 
     def __init__(self, parts: Sequence[Part] = ()) -> None:
         super().__init__(parts)
-        self._cached_postings: dict[tuple[Group, ...], Postings] = {}
+        self._cached_terms: dict[tuple[Group, ...], Sequence[QueryTerm]] = {}
         self._lengths = np.concatenate([np.empty(0), *(arrays.lengths for arrays, _ in parts)])
         average_length = self._lengths[self.live].sum() / max(len(self), 1) or 1.0
         self._norms = K1 * (1 - B + B * self._lengths / average_length)
@@ -347,10 +303,9 @@ class Bm25Index(ArrayIndex):
             top_k: The number of rows.
             among: If given, the result has a second list with the best of these rows.
         """
-        postings = self.postings(groups)
-        # Terms are added up in the same order in every row, so that equal texts tie.
-        sums = np.bincount(postings.places, postings.scores, len(self.all_rows))
-        scores = sums.astype(np.float64, copy=False)  # already so, but not by its annotation
+        scores = np.zeros(len(self.all_rows))
+        for term in self.query_terms(groups):  # always in the same order, so that equal texts tie
+            scores[term.places] += term.scores
         places = np.flatnonzero(scores)
         lists = [self.best(scores[places], top_k, places)]
         if among is not None:
@@ -360,24 +315,29 @@ class Bm25Index(ArrayIndex):
 
     def rows_with_all(self, groups: Sequence[Group]) -> Ints:
         """Return the rows that contain every term, ascending. Without terms, return none."""
-        if not groups:
-            return self.rows[:0]
-        postings = self.postings(groups)
-        terms_of_rows = np.bincount(postings.places, minlength=len(self.all_rows))
-        rows: Ints = np.sort(self.all_rows[terms_of_rows == len(postings.groups)])
+        rows = self.rows if groups else self.rows[:0]
+        for term in self.query_terms(groups):
+            rows = np.intersect1d(rows, self.all_rows[term.places])
         return rows
 
     def term_scores(self, groups: Sequence[Group], rows: Rows) -> TermScores:
         """Return the summand of each term in the score of each row. Unknown rows have no terms."""
-        postings = self.postings(groups)
-        places, row_indexes = self.find(rows)
-        entries, terms, indexes = postings.find(places)
-        cells = (row_indexes[indexes], terms)
-        scores = np.zeros((len(rows), len(postings.groups)))
-        scores[cells] = postings.scores[entries]
+        terms = self.query_terms(groups)
+        places, positions = self.find(rows)
+        scores = np.zeros((len(rows), len(terms)))
         counts = np.zeros_like(scores)
-        counts[cells] = postings.counts[entries]
-        return TermScores(postings.groups, postings.frequencies, postings.idfs, scores, counts)
+        for column, term in enumerate(terms):
+            entries, with_term = find_sorted(term.places, places)
+            cells = (positions[with_term], column)
+            counts[cells] = term.counts[entries]
+            scores[cells] = term.scores[entries]
+        return TermScores(
+            groups=tuple(term.group for term in terms),
+            frequencies=tuple(len(term.places) for term in terms),
+            idfs=tuple(term.idf for term in terms),
+            scores=scores,
+            counts=counts,
+        )
 
     def nearness(self, groups: Sequence[Group], rows: Rows) -> Floats:
         """Return how close together the terms of a query are in each row, 0 to 1.
@@ -385,28 +345,28 @@ class Bm25Index(ArrayIndex):
         This is the mean of 1 / (smallest distance in the row) over pairs of neighbouring terms. A
         pair is weighted by the smaller idf, because it is as rare as its more frequent term.
         """
-        postings = self.postings(groups)
-        idfs = np.array(postings.idfs, np.float64)
+        terms = self.query_terms(groups)
+        idfs = np.array([term.idf for term in terms], np.float64)
         weights = np.minimum(idfs[1:], idfs[:-1])
         total = float(weights.sum())
         if not total:
             return np.zeros(len(rows))
 
-        # Number the tokens of each term in all rows, with gaps so that tokens of different rows are
-        # never near.
-        places, row_indexes = self.find(rows)
-        entries, terms, indexes = postings.find(places)
+        # Number the tokens of all rows, with gaps so that tokens of different rows are never near.
+        places, positions = self.find(rows)
+        row_of_place = np.full(len(self.all_rows), -1)
+        row_of_place[places] = positions
         row_size = int(self._lengths.max(initial=0)) + _REACH
-        term_size = len(rows) * row_size
-        counts = postings.counts[entries]
-        skipped = postings.firsts[entries] - (np.cumsum(counts) - counts)
-        offsets = np.arange(counts.sum()) + np.repeat(skipped, counts)
-        row_starts = terms * term_size + row_indexes[indexes] * row_size
-        tokens = np.sort(np.repeat(row_starts, counts) + postings.positions[offsets])
+        tokens = []
+        for term in terms:
+            token_rows = row_of_place[term.token_places]
+            read = np.flatnonzero(token_rows >= 0)
+            tokens.append(np.sort(token_rows[read] * row_size + term.positions[read]))
 
-        # Compare all pairs of neighbouring terms at once.
-        first_tokens = tokens[tokens < len(weights) * term_size]
-        second_tokens = tokens[tokens >= term_size] - term_size
+        # Compare all pairs of neighbouring terms at once, with a range of token numbers for each.
+        starts = np.arange(len(weights)) * len(rows) * row_size
+        first_tokens = np.concatenate([*map(np.add, tokens[:-1], starts)])
+        second_tokens = np.concatenate([*map(np.add, tokens[1:], starts)])
         near_tokens, distances = _nearby(first_tokens, second_tokens)
         closest = np.zeros(len(weights) * len(rows))
         np.maximum.at(closest, near_tokens // row_size, 1 / distances)
@@ -414,79 +374,56 @@ class Bm25Index(ArrayIndex):
         nearness: Floats = (weights[:, None] * by_pair).sum(axis=0) / total
         return nearness
 
-    def postings(self, groups: Sequence[Group]) -> Postings:
-        """Return the postings of the distinct terms of a query, in the order of the terms."""
+    def query_terms(self, groups: Sequence[Group]) -> Sequence[QueryTerm]:
+        """Return the distinct terms of a query in order, with the rows that contain them."""
         distinct = tuple(dict.fromkeys(groups))
-        postings = self._cached_postings.get(distinct)
-        if postings is None:
-            postings = self._read_postings(distinct)
-            kept = self._cached_postings if len(self._cached_postings) < _MAX_CACHED else {}
+        terms = self._cached_terms.get(distinct)
+        if terms is None:
+            terms = [self._read_term(group) for group in distinct]
+            kept = self._cached_terms if len(self._cached_terms) < _MAX_CACHED else {}
             # Replace the dictionary, because other threads can be reading the old one.
-            self._cached_postings = {**kept, distinct: postings}
-        return postings
+            self._cached_terms = {**kept, distinct: terms}
+        return terms
 
-    def _read_postings(self, groups: tuple[Group, ...]) -> Postings:
-        """Return the postings of distinct terms from all parts of the index."""
-        first_keys = np.arange(len(groups)) * len(self.all_rows)
-        numbers_of_terms = [{term_number(term) for term in group} for group in groups]
-        sizes = [len(live) for _, live in self.parts]
-        part_starts = np.cumsum(sizes) - sizes
+    def _read_term(self, group: Group) -> QueryTerm:
+        token_places, positions = self._occurrences(group)
+        is_first = np.ones(len(token_places), np.bool_)  # the first token of each row
+        is_first[1:] = token_places[1:] != token_places[:-1]
+        starts = np.flatnonzero(is_first)
+        places = token_places[starts]
+        counts = np.diff(np.append(starts, len(token_places))).astype(np.float64)
+        weight = idf(len(self.rows), len(places))
+        if not len(places) and is_day(group):
+            weight = 0.0  # the year, month and number of the day are terms of their own
+        scores = counts / (counts + self._norms[places]) * weight
+        return QueryTerm(group, weight, token_places, positions, places, counts, scores)
 
-        # Collect the postings of all terms, term by term.
-        parts_of_keys = [np.empty(0, np.int64)]
-        parts_of_counts = [np.empty(0, np.int64)]
-        parts_of_positions = [np.empty(0, np.uint8)]
-        for numbers, first_key in zip(numbers_of_terms, first_keys, strict=True):
-            for (arrays, _), part_start in zip(self.parts, part_starts, strict=True):
-                for number in numbers:
-                    span, position_span = arrays.spans_of(number)
-                    parts_of_keys.append(arrays.places[span] + (first_key + part_start))
-                    parts_of_counts.append(arrays.counts[span])
-                    parts_of_positions.append(arrays.positions[position_span])
-        keys = np.concatenate(parts_of_keys)
-        counts = np.concatenate(parts_of_counts)
-        positions = np.concatenate(parts_of_positions)
+    def _occurrences(self, group: Group) -> tuple[Ints, Ints]:
+        """Return the place and the position of each occurrence of a term in live rows.
 
-        # A row has a single posting for all alternatives of a term.
-        if any(len(numbers) > 1 for numbers in numbers_of_terms):
-            keys_of_tokens = np.repeat(keys, counts)
-            positions = positions[np.argsort(keys_of_tokens, kind="stable")]
-            keys, counts = np.unique(keys_of_tokens, return_counts=True)
-
-        # Leave out deleted rows.
-        firsts = np.cumsum(counts) - counts
+        Places ascend.
+        """
+        numbers = {term_number(term) for term in group}
+        start = 0
+        places = [np.empty(0, np.int64)]
+        positions = [np.empty(0, np.int64)]
+        for arrays, live in self.parts:
+            for number in numbers:
+                span = arrays.span_of(np.uint64(number))
+                places.append(start + arrays.places[span].astype(np.int64))
+                positions.append(arrays.positions[span])
+            start += len(live)
+        all_places = np.concatenate(places)
+        all_positions = np.concatenate(positions)
         if self._has_dead_rows:
-            is_live = self.live[keys % len(self.all_rows)]
-            keys = keys[is_live]
-            counts = counts[is_live]
-            firsts = firsts[is_live]
-
-        # Compute the scores.
-        frequencies = np.diff(keys.searchsorted(first_keys), append=len(keys))
-        places = keys - np.repeat(first_keys, frequencies)
-        idfs = [
-            self._weight(group, frequency)
-            for group, frequency in zip(groups, frequencies.tolist(), strict=True)
-        ]
-        scores = counts / (counts + self._norms[places]) * np.repeat(idfs, frequencies)
-        return Postings(
-            groups=groups,
-            idfs=tuple(idfs),
-            frequencies=tuple(frequencies.tolist()),
-            first_keys=first_keys,
-            keys=keys,
-            places=places,
-            counts=counts,
-            scores=scores,
-            firsts=firsts,
-            positions=positions,
-        )
-
-    def _weight(self, group: Group, frequency: int) -> float:
-        """Return the idf of a term, or 0 for a date that no row contains."""
-        if not frequency and is_day(group):
-            return 0.0  # the year, month and number of the day are terms of their own
-        return idf(len(self.rows), frequency)
+            is_live = self.live[all_places]
+            all_places = all_places[is_live]
+            all_positions = all_positions[is_live]
+        if len(numbers) > 1:
+            order = np.argsort(all_places, kind="stable")
+            all_places = all_places[order]
+            all_positions = all_positions[order]
+        return all_places, all_positions
 
 
 def _nearby(first: Ints, second: Ints) -> tuple[Ints, Ints]:

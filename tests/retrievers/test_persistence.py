@@ -172,8 +172,6 @@ def test_arrays_that_were_changed_with_their_checksums_are_rejected(nodes, tmp_p
     content, columns = arrays.read_arrays(path)
     changes = {
         "terms.positions": lambda values: values + len(values),
-        "terms.position_starts": lambda values: values + 1,
-        "terms.counts": lambda values: values * 0,
         "terms.places": lambda values: values - 1,
         "terms.terms": lambda values: values[::-1],
         "terms.lengths": lambda values: values[:-1],

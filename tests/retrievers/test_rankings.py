@@ -77,8 +77,10 @@ def scored(rankings, keyword_data=None):
 def plain_nearness(index, nodes, question):
     """Return the nearness of each node, computed directly from its definition."""
     groups = list(dict.fromkeys(query_groups(question)))
-    frequencies = index.state.bm25.postings(groups).frequencies
-    idfs = [idf(len(index.state.bm25), frequency) for frequency in frequencies]
+    idfs = [
+        idf(len(index.state.bm25), len(term.places))
+        for term in index.state.bm25.query_terms(groups)
+    ]
     rarity = [min(a, b) for a, b in pairwise(idfs)]
     shares = []
     for node in nodes:
