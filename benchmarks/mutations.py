@@ -40,7 +40,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 NOT_SHARED: Final = "lancedb"  # a library that can block after a fork
 SLOW: Final = "not (kill or server or process or long)"
 MAX_SECONDS: Final = 90  # that the tests of a change may run: a loop without an end is noticed
-MAX_TEST_SECONDS: Final = 12.0  # of the tests that are chosen for a change
+MAX_TEST_SECONDS: Final = 30.0  # of the tests that are chosen for a change
 MAX_TEXT: Final = 40  # characters of a text that is changed; longer ones are messages
 COMPARISONS: Final[dict[type[ast.cmpop], type[ast.cmpop]]] = {
     ast.Lt: ast.LtE,
