@@ -155,6 +155,7 @@ def test_markdown_becomes_html_that_runs_and_loads_nothing(text, html):
     assert rendered(text, {"path": "notes/a.md"}, lambda path: f"@{path}").strip() == html
 
 
+@pytest.mark.long
 def test_names_in_brackets_are_read_in_proportion_to_the_text():
     def work(text):
         rendered(text, {"path": "a.md"}, str)

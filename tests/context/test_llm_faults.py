@@ -104,6 +104,7 @@ def test_a_client_that_retries_by_itself_is_called_once(fake_model, tmp_path):
     assert len(fake_model.requests) == 1 + 1
 
 
+@pytest.mark.long
 def test_without_a_server_only_a_few_calls_are_made(step, fake_model):
     fake_model.stop()
     nodes = make_nodes(50)

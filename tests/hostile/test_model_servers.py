@@ -323,6 +323,7 @@ REACHED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", REACHED)
 def test_the_timeout_reaches_every_client_and_many_documents_wait_once(what, tmp_path, users_own):
     """A silent server ends each part within the timeout, however many documents there are."""

@@ -103,6 +103,7 @@ def test_threads_that_count_first_together_leave_the_environment_as_it_was():
     assert dict(os.environ) == before
 
 
+@pytest.mark.long
 def test_a_keyword_retriever_is_copied_while_it_is_asked():
     nodes = [TextNode(text=f"word{number} carrots", id_=str(number)) for number in range(300)]
     retriever, done = ContextualBM25Retriever.from_defaults(nodes=nodes), threading.Event()
