@@ -190,7 +190,7 @@ def _name_of(retriever: BaseRetriever) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A question in the form in which the retrievers of a fusion are asked.
+    """A question in the form that the retrievers of a fusion get.
 
     Attributes:
         members: The retrievers, with the filters of the query's operators.
@@ -430,7 +430,7 @@ def load_nodes(
 ) -> dict[str, BaseNode]:
     """Load the first nodes and return them by id.
 
-    Keyword retrievers are asked first, because they have their nodes in memory. If a node was
+    Keyword retrievers come first, because they have their nodes in memory. If a node was
     deleted since the retrievers answered, the next node takes its place.
 
     Args:

@@ -254,7 +254,7 @@ class _Document(NamedTuple):
     known: list[CachedContext]
 
     def missing(self) -> list[int]:
-        """Return the indexes of the chunks that the model has not been asked about."""
+        """Return the indexes of the chunks that no call has contained."""
         return [index for index, record in enumerate(self.known) if record == CachedContext()]
 
     def without_context(self) -> int:
@@ -323,7 +323,7 @@ class _Run:
     async def _ask_group(self, document: _Document, group: list[int]) -> None:
         """Ask about some chunks in one call, then singly about each without a usable context.
 
-        A chunk whose own call gives no usable context is not asked about again until its text, the
+        A chunk whose own call gives no usable context is not sent again until its text, the
         model or the prompt changes.
         """
         model_calls = self._generator.calls

@@ -51,3 +51,11 @@ def opened(folder, embedding):
 def model():
     """An embedding that needs no model: words by their hashes."""
     return HashedWords(model_name="hashed")
+
+
+@pytest.fixture
+def index(opened):
+    """Return the index of ``folder`` without an embedding, up to date."""
+    opened_index = opened(embed_model="none")
+    opened_index.refresh()
+    return opened_index

@@ -20,13 +20,6 @@ ROOT = Path(__file__).parents[3]
 QUESTION = "Which vegetable does Cookie love, carrots?"
 
 
-@pytest.fixture
-def index(opened):
-    opened_index = opened(embed_model="none")
-    opened_index.refresh()
-    return opened_index
-
-
 def paths(hits):
     return [hit.node.metadata["path"] for hit in hits]
 

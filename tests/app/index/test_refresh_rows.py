@@ -7,13 +7,6 @@ from llama_index_contextual.app.folder import sources
 from llama_index_contextual.app.index.database import Snapshot
 
 
-@pytest.fixture
-def index(opened):
-    index = opened(embed_model="none")
-    index.refresh()
-    return index
-
-
 def test_each_chunk_gets_its_context(index):
     contexts = {node.metadata["path"]: node.metadata["context"] for node in index.nodes()}
     assert contexts["faq.md"] == "Document: faq.md > FAQ"
